@@ -1,17 +1,28 @@
-"""Tables of the products of every study, drawn from made-up runs of its quick grids."""
+"""The products of every study, drawn from made-up runs of its quick grids."""
 
+import copy
+from collections.abc import Callable
 from functools import cache
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import made
 from fedgrid.report import _product
+from fedgrid.study.products import product_module
 
 ROUNDS = [0, 2, 6, 8, 10]
 CLASSES = range(10)
 MANY_RUNS = ("ranks", "significance", "ways")  # products that are drawn from hundreds of runs
+SCORE = {"metric": "best", "tail": 7}  # of all runs; they have validation data
+# The studies, with the first claims alone: to judge all of them takes its time.
+SLOW = pytest.mark.slow
+STUDIES = {
+    name: about | {"claims": about.get("claims", [])[:3]} for name, about in made.STUDIES.items()
+}
 
 
 def make_runs(names: dict) -> pd.DataFrame:
@@ -72,11 +83,44 @@ def list_runs(study: str, grid: str) -> list[dict]:
     return [run | {"seed": seed} for run in once for seed in range(2 if len(once) < 99 else 1)]
 
 
+def list_products(wanted: Callable[[dict], bool] = bool) -> list:
+    """Parameters: every product that is drawn at the quick scale, as its study and its name.
+
+    One product of each file stands for all of them; the tests of the others are slow, and those of
+    hundreds of runs.
+    """
+    fast = {
+        product_module(study, name, made.STUDIES[study]["products"][name]): (study, name)
+        for study in (*made.STUDIES, "fedsls")
+        for name in made.GRID.products(study, "quick")
+    }
+    return [
+        pytest.param(
+            study, name, marks=() if one in fast.values() and name not in MANY_RUNS else SLOW
+        )
+        for study in made.STUDIES
+        for name in made.GRID.products(study, "quick")
+        for one in [(study, name)]
+        if wanted(made.STUDIES[study]["products"][name])
+    ]
+
+
 @cache
-def make_table(study: str, name: str) -> pd.DataFrame:
-    """The table of a product, as it is read again."""
-    about = made.STUDIES[study]
+def draw_product(study: str, name: str, score: bool = True) -> SimpleNamespace:
+    """A product with its table, also as it is read again; it changes neither runs nor study.
+
+    Runs are scored as in SCORE, or for figures as they are made, so that no two points are equal.
+    """
+    about, before = STUDIES[study], copy.deepcopy(STUDIES[study])
     entry = about["products"][name]
     found = {key: make_source(study, text) for key, text in entry["from"].items()}
+    if score:
+        found = {key: of.assign(**SCORE) if "tail" in of else of for key, of in found.items()}
+    copies = {key: of.copy() for key, of in found.items()}
     product = _product.load_product(study, name, entry)
-    return made.read(_product.draw_table(product, found, about, "quick"))
+    product.table = _product.draw_table(product, found, about, "quick")
+    product.read = made.read(product.table)
+    for key, of in found.items():
+        pd.testing.assert_frame_equal(of, copies[key])
+    assert about == before
+    return product

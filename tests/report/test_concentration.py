@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.colors import to_hex
-from test_any_study import assert_same_after_reading, plotted
+from test_any_study import plotted
 
 import made
 from fedgrid.engine.state import effective
@@ -132,33 +132,11 @@ def test_only_seeds_with_the_whole_line_count(missing):
     assert table["mean"].tolist() == [71, 52, 40.5, 47.75, 46.25, 61.5]
 
 
-def test_a_method_of_the_line_without_runs_in_a_setting_is_left_out_there():
-    other = runs(partition="dir0.5")
-    table = drawn(pd.concat([runs(), other[other["method"] != "power"]]))
-    assert (table["role"] == "line").groupby(table["partition"]).sum().to_dict() == {
-        "dir0.1": 3,
-        "dir0.5": 2,
-    }
-    assert table[table["method"] == "fedsls"]["distance_seeds"].tolist() == [3, 0]
-
-
-def test_a_setting_without_any_whole_line_has_no_rows():
-    other = runs({"uniform": [(8, 70)], "fedsls": [(3, 46)]}, partition="dir0.5")
-    apart = runs({"fedavg": [(4, 50)]}, partition="dir0.5").assign(seed=1)
-    assert drawn(pd.concat([runs(), other, apart]))["partition"].unique().tolist() == ["dir0.1"]
-
-
 def test_runs_of_the_line_with_the_same_effective_number_count_as_one():
     of = runs({"uniform": [(8, 70)], "fedavg": [(8, 72)], "power": [(8, 74)], "fedsls": [(8, 75)]})
     assert point(drawn(of), "fedsls")["distance"] == pytest.approx(75 - 72)
     places = {"uniform": [(8, 70)], "fedavg": [(8, None)], "power": [(8, 74)], "fedsls": [(8, 75)]}
     assert point(drawn(runs(places)), "fedsls")["distance_by_seed"] == "0: diverged"
-
-
-def test_a_line_that_diverged_in_its_first_round_has_no_place():
-    line = made.evaluations({0: 0.1}, diverged=True, method="fedavg")
-    table = drawn(pd.concat([line, made.run(46, "fedsls")]), line={"fedavg": 1})
-    assert point(table, "fedsls")["distance_seeds"] == 0
 
 
 def test_a_run_that_diverged_leaves_no_distance_and_no_mean():
@@ -179,27 +157,6 @@ def test_the_line_has_no_value_beside_a_run_that_diverged():
     (axes,) = plotted(concentration, table).axes
     (cross,) = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
     assert (cross.get_xdata().tolist(), cross.get_ydata().tolist()) == ([2], [0])
-
-
-def test_one_seed_has_a_distance_without_an_interval():
-    one = runs()
-    table = drawn(one[one["seed"] == 0])
-    found = point(table, "fedsls")
-    assert (found["distance"], found["distance_seeds"]) == (1, 1)
-    assert np.isinf(found["distance_high"])
-    assert "alpha=0.1: FedSLS +1.00, FedAU +0.00." in concentration.caption(table)
-
-
-def test_each_setting_has_its_own_line():
-    other = runs({name: [(at, percent + 10) for at, percent in of] for name, of in PLACES.items()})
-    both = pd.concat([runs(), other.assign(partition="dir0.5")])
-    assert drawn(both)["distance"].dropna().tolist() == [2, 0, 0] * 2
-    assert drawn(both)["partition"].unique().tolist() == ["dir0.1", "dir0.5"]
-
-
-def test_points_may_be_missing():
-    assert point(drawn(points="fedsls", placebos=None), "fedsls")["distance"] == 2
-    assert len(drawn(points=["gone"])) == len(LINE)
 
 
 def test_without_a_line_the_figure_says_so(tmp_path):
@@ -258,16 +215,6 @@ def test_the_placebos_of_a_method_have_marks_of_their_own():
     assert [mark.get_marker() for mark in both] == ["s", "o"]  # as a placebo, and as a method
 
 
-def test_a_run_that_diverged_is_a_cross_and_stays_in_the_legend():
-    table = drawn(runs(PLACES | {"fedsls": [(3, 46), (3, None), (3, 49.5)]}))
-    figure = plotted(concentration, table)
-    (axes,) = figure.axes
-    (cross,) = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
-    assert (cross.get_xdata().tolist(), cross.get_ydata().tolist()) == ([3], [0])
-    assert "FedSLS" in [text.get_text() for text in figure.legends[0].get_texts()]
-    assert "FedSLS diverged" in concentration.caption(table)
-
-
 def test_a_panel_per_partition_and_a_name_per_protocol():
     both = pd.concat([runs(), runs(partition="dir0.5"), runs(protocol="q", partition="dir0.5")])
     figure = plotted(concentration, drawn(both), line_label="weights")
@@ -279,12 +226,3 @@ def test_a_panel_per_partition_and_a_name_per_protocol():
     assert {"weights (p)", "weights (q)", "FedSLS (p)", "FedSLS (q)"} <= {*names}
     colours = {line.get_label(): line.get_color() for line in figure.axes[1].lines}
     assert colours["weights (p)"] != colours["weights (q)"]
-
-
-def test_all_formats_are_the_same_after_reading(tmp_path):
-    lost = runs(PLACES | {"fedsls": [(3, 46), (3, None), (3, 49.5)]}, partition="dir0.5")
-    table = drawn(pd.concat([runs(), lost]))
-    assert_same_after_reading(concentration, table, tmp_path, "csv", "pdf", "svg")
-    said = concentration.caption(table)
-    assert "3 seeds, 10 rounds, quick scale" in said
-    assert "A hollow mark is a placebo, in the colour of its method." in said

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from test_any_study import assert_same_after_reading
 
 import made
 from fedgrid.report import confusion
@@ -81,22 +80,9 @@ def test_runs_that_did_not_count_it_are_refused():
         drawn(plain)
 
 
-def test_its_files_are_the_same_after_reading(tmp_path):
-    table = drawn(counted(FIRST), counted(SECOND, method="moon"))
-    assert_same_after_reading(confusion, table, tmp_path, "csv", "html", "svg", "tex")
-
-
 def test_a_panel_per_method_on_one_scale_of_colours():
     table = drawn(counted(FIRST), counted([[1, 7], [0, 4]], method="moon"))
     figure = confusion.plot(table, made.STUDY)
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ["FedAvg", "MOON"]
     assert {axes.collections[0].get_clim() for axes in panels} == {(0, 100)}
-
-
-def test_each_setting_begins_a_row():
-    methods = ("fedavg", "moon", "fedlc", "fedrs", "fedntd")
-    parts = [counted(FIRST, method=m, partition=p) for p in ("iid", "dir0.1") for m in methods]
-    rows = confusion.arrange_panels(drawn(*parts))
-    assert [len(row) for row in rows] == [4, 1, 4, 1]
-    assert [row[0]["partition"].iloc[0] for row in rows] == ["iid", "iid", "dir0.1", "dir0.1"]

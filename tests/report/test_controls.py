@@ -5,7 +5,6 @@ from math import sqrt
 import numpy as np
 import pandas as pd
 import pytest
-from test_any_study import assert_same_after_reading
 
 import made
 from fedgrid.analysis.verdicts import DEPENDS
@@ -58,35 +57,12 @@ def test_differences_are_of_runs_of_a_seed_with_students_interval():
     assert [found[f"{role}_mean"] for role in controls.ROLES] == [54, 51, 51]
 
 
-def test_scores_are_means_and_deviations_of_all_seeds_of_a_method():
-    found = row(made.runs(PERCENTS | {"fedavg": [50, 51, 52, 61]}))
-    assert (found["plain_mean"], found["plain_seeds"], found["gain_pairs"]) == (53.5, 4, 3)
-    assert found["gain"] == 3
-    assert (found["method_mean"], found["method_std"], found["method_seeds"]) == (54, 2, 3)
-    assert (found["placebo_mean"], found["placebo_std"]) == (51, 1)
-
-
-def test_the_number_of_pairs_is_that_of_each_difference():
-    found = drawn(made.runs(PERCENTS | {"swapped": [51, 52]}))
-    (facts,) = found.to_dict("records")
-    pairs = [facts[f"{name}_pairs"] for name in controls.DIFFERENCES]
-    assert pairs == [3, 2, 2]
-    assert (facts["gain"], facts["placebo_gain"], facts["beyond_placebo"]) == (3, 1, 1.5)
-    assert controls.wide(found)["pairs"].tolist() == ["3, 2, 2"]
-    assert controls.wide(drawn(made.runs(PERCENTS)))["pairs"].tolist() == ["3"]
-
-
 def test_scores_of_different_seeds_say_how_many():
     shown = controls.wide(made.read(drawn(made.runs(PERCENTS | {"swapped": [51]})))).iloc[0]
     assert shown["score"] == "54.00 ± 2.00 (3 seeds)"
     assert shown["score of placebo"] == "51.00 (1 seed)"
     table = drawn(made.runs(PERCENTS | {"swapped": [51]}))
     assert "1 or 3 seeds" in controls.caption(table)
-
-
-def test_seeds_are_in_their_order():
-    turned = pd.concat(of for _, of in reversed([*made.runs(PERCENTS).groupby(["method", "seed"])]))
-    assert row(turned)["beyond_placebo_by_seed"] == "0: +1, 1: +2, 2: +6"
 
 
 # --- verdicts --------------------------------------------------------------------------------
@@ -112,10 +88,6 @@ def test_a_placebo_that_is_the_same_as_its_method_gains_too():
     percents = around(55, 50)
     same = row(made.runs(percents | {"swapped": percents["fedsls"]}))
     assert (same["beyond_placebo_low"], same["verdict"]) == (0, "the placebo gains, too")
-
-
-def test_a_method_that_is_the_same_as_the_plain_one_has_no_gain():
-    assert row(made.runs(PERCENTS | {"fedsls": PERCENTS["fedavg"]}))["verdict"] == "no gain"
 
 
 def test_what_the_intervals_do_not_decide_is_undecided():
@@ -201,15 +173,6 @@ def test_a_placebo_has_rows_in_those_settings_that_have_its_runs():
     assert found == [["dir0.1", "swapped", "the mechanism"], ["dir0.5", "uniform", "no gain"]]
 
 
-def test_a_setting_without_the_plain_method_or_without_a_common_seed_has_no_row():
-    other = made.runs(around(55, 50), partition="dir0.5")
-    assert len(drawn(pd.concat([made.runs(PERCENTS), other]))) == 2
-    without = other[other["method"] != "fedavg"]
-    assert len(drawn(pd.concat([made.runs(PERCENTS), without]))) == 1
-    apart = other.assign(seed=other["seed"] + 9 * (other["method"] == "swapped"))
-    assert len(drawn(pd.concat([made.runs(PERCENTS), apart]))) == 1
-
-
 def test_the_caption_names_placebos_without_runs():
     table = drawn(made.runs(PERCENTS))
     assert "Not compared, because runs are missing: uniform." in controls.caption(table, PLACEBOS)
@@ -277,14 +240,6 @@ def test_each_of_several_metrics_has_its_rows():
     )
 
 
-def test_a_method_without_the_metric_has_no_row_and_did_not_diverge():
-    runs = personal({"fedavg": [60, 60, 60], "fedsls": [61, 62, 63]})
-    table = drawn(runs, metric=["accuracy", "own_mean"])
-    assert table["of"].tolist() == ["accuracy"]
-    with pytest.raises(UsageError, match="called `own_maen`: did you mean own_mean"):
-        drawn(runs, metric="own_maen")
-
-
 def test_the_best_protocol_of_each_method_is_chosen_by_each_metric():
     own = {"fedavg": [60, 60, 60], "fedsls": [61, 62, 63], "swapped": [60, 61, 62]}
     low, high = personal(own), personal(own).assign(protocol="p-high")
@@ -305,12 +260,6 @@ def test_the_best_protocol_of_each_method_is_chosen_by_each_metric():
     check_product("mine", "controls", complete_product("mine", "controls", entry))
 
 
-def test_a_protocol_is_named_if_there_are_several():
-    runs = pd.concat([made.runs(PERCENTS), made.runs(PERCENTS, protocol="q")])
-    assert "protocol" in controls.wide(drawn(runs)).index.names
-    assert "protocol" not in controls.wide(drawn(made.runs(PERCENTS))).index.names
-
-
 # --- for readers -----------------------------------------------------------------------------
 
 
@@ -327,12 +276,6 @@ def test_readers_see_scores_differences_and_the_verdict():
         "pairs": "3",
         "verdict": "undecided",
     }
-
-
-def test_all_formats_are_the_same_after_reading(tmp_path):
-    runs = pd.concat([made.runs(PERCENTS), made.runs(around(55, 50), partition="dir0.5")])
-    forms = ("csv", "tex", "html")
-    assert_same_after_reading(controls, drawn(runs), tmp_path, *forms, placebos=PLACEBOS)
 
 
 # --- with several ways to score a run --------------------------------------------------------
@@ -353,15 +296,3 @@ def test_a_verdict_is_also_taken_with_other_metrics():
     shown = controls.wide(table)
     assert shown[["final", "best", "robust"]].iloc[0].tolist() == ["no gain", "no gain", DEPENDS]
     assert "(final, best): for 1 of 1 rows our verdict depends on it." in controls.caption(table)
-
-
-def test_without_other_metrics_there_are_no_such_columns():
-    table = drawn(made.runs(PERCENTS))
-    assert "changes" not in table
-    assert "Runs were also scored" not in controls.caption(table)
-    assert drawn(made.runs(PERCENTS), metrics=["tail"])["changes"].tolist() == [False]
-
-
-def test_an_unknown_metric_is_refused():
-    with pytest.raises(UsageError, match="did you mean best"):
-        drawn(made.runs(PERCENTS), metrics=["beste"])

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from test_any_study import assert_same_after_reading
 
 import made
 from fedgrid.report import cost
@@ -52,10 +51,6 @@ def test_a_network_that_cannot_be_counted_has_seconds_only():
     assert "GFLOP, a client and round" in cost.wide(drawn({}))
     assert not {"GFLOP, a client and round", "TFLOP in all"} & {*cost.wide(table)}
     assert table["training_seconds"].tolist() == [20]
-
-
-def test_its_files_are_the_same_after_reading(tmp_path):
-    assert_same_after_reading(cost, drawn({}, {}), tmp_path, "csv", "html", "tex")
 
 
 def test_runs_of_earlier_versions_are_refused():

@@ -1,21 +1,17 @@
 """Every table and figure of FedLMD, and what they are made with: `fedgrid.report.fedlmd`."""
 
-from functools import cache
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import made
-from conftest import slow_but
 from fedgrid.analysis import figures, measures, verdicts
 from fedgrid.analysis.published import list_published_cells
-from fedgrid.analysis.scores import score_runs
 from fedgrid.federation import schedule
-from fedgrid.partitions import write_label
-from fedgrid.report import _formats, _product, comparison, sweep
+from fedgrid.report import _product, comparison, sweep
 from fedgrid.report.fedlmd import figure2
 from made import STUDIES
+from made_products import KINDS
 
 STUDY = STUDIES["fedlmd"]
 BEST = {"metric": "best", "tail": 1}
@@ -44,14 +40,6 @@ def test_a_run_counts_with_its_best_round_and_the_last_stands_beside():
     assert (found["mean"], found["final"], found["metric"]) == (60, 40, "best")
 
 
-def test_a_run_can_count_with_its_smoothed_accuracy():
-    # from 10 %: 0.6 * 10 + 0.4 * 20 = 14, 0.6 * 14 + 0.4 * 60 = 32.4, 0.6 * 32.4 + 0.4 * 40
-    runs = curve([20, 60, 40]).assign(metric="smoothed")
-    found = score_runs(runs).iloc[0]
-    assert found["accuracy"] == found["smoothed"] == pytest.approx(35.44)
-    assert "moving average" in comparison.caption(compared(runs).reset_index())
-
-
 def test_the_last_moving_average_stands_beside_the_best_with_its_difference_to_the_published():
     names = {"dataset": "cifar10", "partition": "dir0.05", "protocol": "fedlmd"}
     found = compared(curve([20, 60, 40], **names), curve([20, 70, 10], seed=1, **names))
@@ -66,16 +54,9 @@ def test_the_last_moving_average_stands_beside_the_best_with_its_difference_to_t
     assert about in comparison.caption(found.reset_index())
 
 
-def test_a_moving_average_without_a_published_value_stands_alone():
-    found = compared(curve([20, 60, 40])).reset_index()
-    assert comparison.wide(found).loc[("FedAvg", "smoothed")].tolist() == ["35.44"]
-    assert "difference" not in comparison.caption(found)
-
-
 def test_the_claims_of_the_study_are_judged_by_the_best_and_by_the_last_average():
-    claims, contrasts = module("claims"), module("contrasts")
-    for product in (claims, contrasts):
-        table = product.draw(**sources("claims"), study=STUDY, scale="quick")
+    for name in ("claims", "contrasts"):
+        table = product_of_claims("quick", name)
         assert {"verdict_smoothed", "changes"} <= {*table}
         assert not {"verdict_best", "verdict_tail"} & {*table}  # best is the protocols' own
 
@@ -87,21 +68,10 @@ def test_a_speed_up_is_a_ratio_of_first_rounds():
     assert found["speedup"].to_dict() == {"fedavg": 1, "fedlmd": 2, "fedntd": 1}
 
 
-def test_who_is_later_is_not_faster():
-    assert compared(curve([50, 20]), curve([20, 50], "fedlmd"))["speedup"]["fedlmd"] == 1
-
-
 def test_a_speed_up_is_the_mean_over_seeds():
     runs = [curve([20, 50], seed=s) for s in range(2)]
     runs += [curve([50, 20], "fedlmd"), curve([20, 50], "fedlmd", seed=1)]
     assert compared(*runs)["speedup"]["fedlmd"] == 1.5
-
-
-def test_settings_are_compared_apart():
-    runs = [curve([20, 50]), curve([50, 20], partition="shards2")]
-    runs += [curve([50, 20], "fedlmd", partition=p) for p in ("dir0.1", "shards2")]
-    found = comparison.draw(pd.concat(runs), STUDY, "quick").set_index(["method", "partition"])
-    assert found["speedup"]["fedlmd"].to_dict() == {"dir0.1": 2, "shards2": 1}
 
 
 def test_a_diverged_run_is_shown_as_such_and_never_averaged():
@@ -113,18 +83,6 @@ def test_a_diverged_run_is_shown_as_such_and_never_averaged():
     assert (found["diverged"], found["diverged_at"]) == (1, 1)
     cells = comparison.wide(table)
     assert cells.loc[("SCAFFOLD", "ours")].tolist() == ["1 of 2 diverged at 1 (Failed)"]
-
-
-def test_without_the_other_method_there_is_no_speed_up():
-    assert np.isnan(compared(curve([20, 50], "fedlmd"))["speedup"]["fedlmd"])
-
-
-def test_networks_are_named_in_the_heading_not_the_method():
-    protocols = ("fedlmd", "fedlmd-resnet8")
-    runs = [curve([20, 50], "fedlmd", partition="dir0.05", protocol=p) for p in protocols]
-    cells = comparison.wide(comparison.draw(pd.concat(runs), STUDY, "paper"))
-    assert cells.columns.get_level_values("protocol").tolist() == ["CNN", "ResNet-8"]
-    assert cells.index.get_level_values(0).unique().tolist() == ["FedLMD"]
 
 
 def test_claims_speak_of_the_comparisons_of_their_sentences():
@@ -214,23 +172,23 @@ def test_every_claim_has_runs_at_the_papers_scale():
     ours = product_of_claims("paper").set_index("says")["ours"]
     found = ours.str.extract(r"(?:of )?(\d+) (?:holds?|do(?:es)? not hold|(?:is|are) undecided)")[0]
     assert found.notna().all()
-    expected = {
-        "[Fig. 6] FedLMD exhibited greater": 8 * 3,
-        "[Fig. 7, local epochs]": 6,
-        "When E = 10": 3,
-        "the optimal accuracy of each method": 4 * 4,
-        "earlier turn switching": 4,
-        "higher beta": 3,
-        "temperature tau": 5,
-        "these network architectures": 4 * 3,
-    }
+    expected = {"[Fig. 6] FedLMD exhibited greater": 8 * 3, "[Fig. 7, local epochs]": 6}
+    expected |= {"When E = 10": 3, "the optimal accuracy of each method": 4 * 4}
+    expected |= {"earlier turn switching": 4, "higher beta": 3, "temperature tau": 5}
+    expected |= {"these network architectures": 4 * 3}
     for words, number in expected.items():
         assert found[found.index.str.contains(words, regex=False)].tolist() == [str(number)]
 
 
-def product_of_claims(scale: str) -> pd.DataFrame:
+def product_of_claims(scale: str, name: str = "claims") -> pd.DataFrame:
     """A row per claim, of made-up runs of its whole grid."""
-    return module("claims").draw(STUDY, scale, **sources("claims", scale))
+    found = {}
+    for key, text in STUDY["products"][name]["from"].items():
+        kind, _, grid = text.partition("/")
+        runs = made.GRID.runs("fedlmd", scale, grid)
+        found[key] = made.read(made.collected(kind, runs, KINDS))
+    found = {key: of.assign(**BEST) if "tail" in of else of for key, of in found.items()}
+    return module(name).draw(STUDY, scale, **found)
 
 
 def test_a_method_stands_beside_what_is_published():
@@ -242,14 +200,6 @@ def test_a_method_stands_beside_what_is_published():
     assert cells.loc[("FedLMD", "published")].tolist() == ["50.45 (5.26x)"]
     assert cells.loc[("FedLMD", "ours")].tolist() == ["50.00 (1.00x)"]
     assert cells.columns.tolist() == [("CIFAR-10", "alpha=0.05")]
-
-
-def test_another_network_stands_beside_its_own_column():
-    names = {"partition": "dir0.05", "protocol": "fedlmd-resnet8"}
-    runs = [curve([20, 50], "fedlmd", **names), curve([20, 50], "fedavg", **names)]
-    found = compared(*runs)
-    assert found["published"].to_dict() == {"fedlmd": 34.60, "fedavg": 30.96}
-    assert found["published_speedup"].isna().all()
 
 
 def test_a_protocol_of_no_printed_column_has_nothing_published_beside_it():
@@ -271,51 +221,26 @@ def test_printed_speed_ups_are_two_hundred_rounds_over_a_number_of_rounds():
     assert [best for best, possible in over.items() if set(default) <= possible] == [200]
 
 
-def test_every_published_cell_is_read_once():
-    cells = list_published_cells(STUDY)
-    assert not cells.duplicated(["method", "dataset", "partition", "as_protocol"]).any()
-    # table 3 has 9 x 14, tables 1 and 2 one and three more, table 4 5 x 2 and table 5 three
-    assert len(cells) == 9 * 14 + 1 + 3 + 10 + 3
-    failed = cells[cells["published_speedup"] == "Failed"]
-    assert sorted(failed["method"]) == ["fednova", "scaffold"]
-
-
-@pytest.mark.parametrize(
-    ("name", "text"), [("dir0.05", "alpha=0.05"), ("shards2", "s=2"), ("CIFAR-10", "CIFAR-10")]
-)
-def test_a_partition_is_written_as_in_papers(name, text):
-    assert write_label(name) == text
-
-
 # --- sweeps ----------------------------------------------------------------------------------
 
 
-def settings(**values) -> pd.DataFrame:
-    """By method: (of, field, value)."""
-    rows = [
-        made.NAMES | {"method": method, "of": of, "field": field, "value": value}
-        for method, (of, field, value) in values.items()
-    ]
-    return pd.DataFrame(rows)
-
-
-def test_a_sweep_is_along_a_methods_hyper_parameter():
-    runs = pd.concat([curve([50], "a"), curve([60], "b"), curve([70], "c")])
-    given = settings(
-        a=("fedlmd", "beta", "2.0"), b=("fedlmd", "beta", "0.5"), c=("fedlmd_tf", "beta", "1.0")
-    )
-    found = sweep.draw_field("beta", runs, given)
-    assert found[["series", "at", "mean"]].values.tolist() == [
-        ["fedlmd", 0.5, 60], ["fedlmd_tf", 1.0, 70], ["fedlmd", 2.0, 50],
-    ]  # fmt: skip
-
-
-def test_a_sweep_is_along_a_protocols_field_by_method():
-    runs = pd.concat([curve([50], "fedavg"), curve([60], "fedlmd")])
-    given = settings(fedavg=(np.nan, "local", "5"), fedlmd=(np.nan, "local", "5"))
-    found = sweep.draw_field("local", runs, given).set_index("series")
-    assert found["mean"].to_dict() == {"fedavg": 50, "fedlmd": 60}
-    assert set(found["at"]) == {5}
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        # a series is the file that has the hyper-parameter, or of a protocol's field the method
+        (["fedlmd", "fedlmd", "fedlmd_tf"], {("fedlmd", 2.0): 50, ("fedlmd", 0.5): 60,
+                                             ("fedlmd_tf", 1.0): 70}),
+        ([np.nan] * 3, {("a", 2.0): 50, ("b", 0.5): 60, ("c", 1.0): 70}),
+    ],
+)  # fmt: skip
+def test_a_sweep_is_along_a_field_of_a_method_or_of_the_protocol(of, expected):
+    methods = {"a": ("2.0", 50), "b": ("0.5", 60), "c": ("1.0", 70)}
+    runs = pd.concat(curve([percent], name) for name, (_, percent) in methods.items())
+    rows = [made.NAMES | {"method": name, "field": "beta", "value": value} for name, (value, _)
+            in methods.items()]  # fmt: skip
+    found = sweep.draw_field("beta", runs, pd.DataFrame(rows).assign(of=of))
+    assert found["at"].is_monotonic_increasing
+    assert found.set_index(["series", "at"])["mean"].to_dict() == expected
 
 
 # --- labels and predictions ------------------------------------------------------------------
@@ -335,13 +260,11 @@ def test_labels_are_those_of_the_rounds_clients():
 def test_the_map_of_a_lost_run_ends_early():
     about = made.NAMES | {"clients": 20, "participation": 0.2, "sampler": "round", "rounds": 4}
     rounds = {"fedavg": [10, 10], "fednova": [0]}  # predictions; the last of a lost model: none
-    said = pd.DataFrame(
-        [
-            about | {"method": method, "round": number, "class": 0, "predicted": predicted}
-            for method, of in rounds.items()
-            for number, predicted in enumerate(of, start=1)
-        ]
-    ).assign(**{n: v for n, v in made.SUMMED.items() if n not in about})
+    said = pd.DataFrame([
+        made.SUMMED | about | {"method": name, "round": at, "class": 0, "predicted": predicted}
+        for name, of in rounds.items()
+        for at, predicted in enumerate(of, start=1)
+    ])  # fmt: skip
     counts = pd.DataFrame({"client": range(20), "class": 0, "samples": 1}).assign(**made.NAMES)
     table = module("figure2").draw(said, counts, STUDY, "quick")
     shares = table.groupby("what")["share"].apply(list).to_dict()
@@ -351,55 +274,7 @@ def test_the_map_of_a_lost_run_ends_early():
     assert "ends early" not in module("figure2").caption(whole)
 
 
-# --- every product ---------------------------------------------------------------------------
-
-
-@cache
-def sources(name: str, scale: str = "quick") -> dict[str, pd.DataFrame]:
-    """Made-up results of the runs of a scale."""
-    found = {}
-    for key, text in STUDY["products"][name]["from"].items():
-        kind, _, grid = text.partition("/")
-        runs = {tuple(run.values()): run for run in made.GRID.runs("fedlmd", scale, grid)}
-        tables = [LEFT[kind](run, number) for number, run in enumerate(runs.values())]
-        found[key] = pd.concat(tables, ignore_index=True)
-    return found
-
-
-def left_runs(run: dict, number: int) -> pd.DataFrame:
-    rng = np.random.default_rng(number)
-    return curve(list(rng.uniform(20, 80, 6)), **run)
-
-
-def left_settings(run: dict, number: int) -> pd.DataFrame:
-    resolved = made.GRID.resolve(run)
-    parts = {np.nan: resolved["protocol"]} | resolved["method"]
-    rows = [
-        run | {"of": of, "field": field, "value": str(v)}
-        for of, fields in parts.items()
-        for field, v in fields.items()
-    ]
-    return pd.DataFrame(rows)
-
-
-def left_predictions(run: dict, number: int) -> pd.DataFrame:
-    rows = [{"round": r, "class": c, "predicted": r + c} for r in range(4) for c in range(10)]
-    about = made.SUMMED | {"clients": 20, "participation": 0.2, "sampler": "round", "rounds": 3}
-    return pd.DataFrame(rows).assign(**about | run)
-
-
-def left_partition(run: dict, number: int) -> pd.DataFrame:
-    rows = [{"client": k, "class": k % 10, "samples": 5} for k in range(20)]
-    return pd.DataFrame(rows).assign(**run)
-
-
-LEFT = {
-    "runs": left_runs,
-    "settings": left_settings,
-    "predictions": left_predictions,
-    "partition": left_partition,
-    "seconds": lambda run, number: made.seconds(run),
-}
+# --- figure 5 --------------------------------------------------------------------------------
 
 
 def test_bars_of_one_kind_of_partitions_have_one_panel_and_tell_methods_apart():
@@ -411,17 +286,3 @@ def test_bars_of_one_kind_of_partitions_have_one_panel_and_tell_methods_apart():
     fills = [(patch.get_facecolor(), patch.get_hatch()) for patch in legend.get_patches()]
     assert fills == [(bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches]
     assert len({*fills}) == len(names)
-
-
-@pytest.mark.parametrize("name", slow_but(("table3", "figure5"), STUDY["products"]))
-def test_a_product_is_drawn_in_all_its_formats(name, tmp_path):
-    product = module(name)
-    table = product.draw(**sources(name), study=STUDY, scale="quick")
-    assert len(table)
-    drawn_from_runs = bool(STUDY["products"][name]["from"])  # or from what is kept with the study
-    assert ("quick scale" in product.caption(table)) == drawn_from_runs
-    paths = [tmp_path / f"{name}.{form}" for form in STUDY["products"][name]["formats"]]
-    _formats.write_product(product, table, STUDY, paths)
-    assert all(path.stat().st_size > 40 for path in paths)
-    again = product.draw(**sources(name), study=STUDY, scale="quick")
-    pd.testing.assert_frame_equal(table, again)

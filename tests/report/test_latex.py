@@ -5,13 +5,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
-import made
 from fedgrid.analysis import latex
-from fedgrid.report import _formats, _product, comparison
+from fedgrid.report import comparison
 from fedgrid.report.fedsls import table1
 from made import STUDIES, STUDY
 
@@ -49,10 +47,6 @@ def test_the_best_is_bold_and_the_second_underlined():
     assert third == r"\num{12.00}"
 
 
-def test_of_a_loss_the_lowest_is_the_best():
-    assert cells("2.0", "1.0", "3.0", lowest=True)[1].startswith(r"\best{")
-
-
 def test_equal_numbers_are_marked_alike():
     found = cells("95.08", "95.08", "94.00", "94.00")
     assert [one.split("{")[0] for one in found] == [r"\best"] * 2 + [r"\secondbest"] * 2
@@ -61,12 +55,6 @@ def test_equal_numbers_are_marked_alike():
 @pytest.mark.parametrize("texts", [("95.08",), ("95.08", "95.08"), ("95.08", "1/3 diverged")])
 def test_without_two_different_numbers_nothing_is_marked(texts):
     assert not re.search(r"\\(second)?best\{\\num", "".join(cells(*texts)))
-
-
-def test_a_lost_run_has_no_rank():
-    assert cells("9/9 diverged", "95.08", "94.00") == [
-        "9/9 diverged", r"\best{\num{95.08}}", r"\secondbest{\num{94.00}}"
-    ]  # fmt: skip
 
 
 def test_what_is_not_compared_is_not_marked():
@@ -117,27 +105,10 @@ def test_letters_of_mathematics_and_what_latex_reads_at_the_beginning_of_a_line(
     assert latex.write_latex("[x]\ny") == "{[}x] y"
 
 
-def test_small_numbers_are_numbers():
-    best, second = cells("1e-05", "2e-06 ± 1e-06")
-    assert best == r"\best{\num{1e-05}}"
-    assert second == r"\secondbest{$\num{2e-06} \pm \num{1e-06}$}"
-
-
 def test_the_caption_says_the_scale_and_is_escaped():
     text = write(column("1.0", "2.0"), caption="In percent (95 %): quick scale.")
     assert r"\caption{In percent (95 \%): quick scale.}" in text
     assert r"\label{tab:mine}" in text
-
-
-def test_published_values_stand_beside_ours():
-    table = table1.draw(made.sources("table1", "paper")["runs"], STUDY, "paper")
-    shown = table1.wide(table)
-    heads = {column[-1] for column in shown.columns}
-    assert heads == {"ours", "published"}
-    facts = table.dropna(subset="published").iloc[0]
-    there = shown.xs("published", axis=1, level=-1).loc[facts["method"]]
-    assert any(text.startswith(f"{facts['published']:.2f}") for text in there)
-    assert "published" not in str(table1.wide(table.assign(published=np.nan)).columns)
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -181,34 +152,6 @@ def test_a_file_compiles_by_itself_and_inside_a_paper(tmp_path):
     )
     compiled(paper)
     assert (tmp_path / "paper.pdf").stat().st_size > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("texts", [("95.08", "94.00"), ("95.08 ± 1.10", "94.00 ± 12.00")])
-def test_the_best_is_printed_in_bold_digits(texts, tmp_path):
-    path = tmp_path / "mine.tex"
-    path.write_text(write(column(*texts)))
-    assert "/cmbx10.pfb" in compiled(path).replace("\n", "")  # the bold digits of mathematics
-
-
-@pytest.mark.slow
-def test_the_table_of_the_paper_compiles(tmp_path):
-    table = table1.draw(made.sources("table1", "paper")["runs"], STUDY, "paper")
-    product = _product.load_product("fedsls", "table1", STUDY["products"]["table1"])
-    path = tmp_path / "table1.tex"
-    _formats.write_product(product, table, STUDY, [path])
-    compiled(path)
-
-
-def test_figures_can_be_png_with_the_same_bytes_each_time(tmp_path):
-    product = _product.load_product("fedsls", "weights", STUDY["products"]["weights"])
-    sources = made.sources("weights", partition=["dir0.1"])
-    table = product.draw(**sources, study=STUDY, scale="quick")
-    paths = [tmp_path / name for name in ("a.png", "b.png")]
-    _formats.write_product(product, table, STUDY, paths)
-    first, second = (path.read_bytes() for path in paths)
-    assert first == second
-    assert first.startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("study", STUDIES)

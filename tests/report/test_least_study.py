@@ -111,16 +111,6 @@ def test_an_entry_of_a_product_needs_its_sources_only(tmp_path):
     }
 
 
-def test_the_default_formats_of_a_studys_own_file_are_those_of_this_file(tmp_path):
-    text = """products:
-  figure1: {from: {runs: runs/main}}
-"""
-    head, _, _ = MINE.partition("products:")
-    (tmp_path / "fedsls.yaml").write_text(head + text)  # the folder of its name has figure1
-    study = read_study(tmp_path / "fedsls.yaml")
-    assert study["products"]["figure1"]["formats"] == ["csv", "svg", "txt"]
-
-
 @pytest.mark.parametrize("product", ["claims", "contrasts"])
 def test_no_claims_have_the_columns_of_claims(product):
     runs = RUNS["two methods"]
@@ -129,14 +119,6 @@ def test_no_claims_have_the_columns_of_claims(product):
     tables = [module.draw(study, "quick", runs) for study in ({}, {"claims": [claim]})]
     assert [len(table) for table in tables] == [0, 1]
     assert tables[0].columns.tolist() == tables[1].columns.tolist()
-
-
-def test_claims_of_other_runs_have_no_comparison():
-    claim = {"says": "better", "section": "1", "method": "moon", "over": "fedavg", "least": 0}
-    module = import_module("fedgrid.report.contrasts")
-    table = module.draw({"claims": [claim]}, "quick", RUNS["two methods"])
-    assert table.empty
-    assert module.caption(table) == UNCLAIMED["contrasts"]
 
 
 def test_a_table_is_no_picture(mine, tmp_path):

@@ -1,7 +1,7 @@
 """Gains with a placebo, and the figures of client contribution normalisation, by hand."""
 
 import copy
-from math import inf, isnan, nan, sqrt
+from math import isnan, nan, sqrt
 
 import numpy as np
 import pandas as pd
@@ -112,38 +112,11 @@ def test_a_gain_says_how_many_pairs_it_has_if_not_all_seeds_have_both_runs():
     )
 
 
-def test_readers_see_the_same_before_a_table_is_written():
-    """A page is drawn from the table in memory, whose numbers are not yet Python's."""
-    runs = made.runs(PERCENTS | {"fedavg+norm": [51, 53], "fedavg+shuffled": [51]})
-    table = table_of_gains.draw(runs, STUDY, "quick", **OPTIONS)
-    shown, read = (table_of_gains.wide(of, **OPTIONS) for of in (table, made.read(table)))
-    assert shown.equals(read)
-
-
-def test_protocols_are_named_if_they_differ():
-    runs = pd.concat([made.runs(PERCENTS), made.runs(PERCENTS, protocol="q")])
-    shown = table_of_gains.wide(drawn(runs), **OPTIONS)
-    assert shown.index.get_level_values("protocol").tolist() == ["p", "Q"]
-
-
 def test_runs_without_the_part_are_refused():
     with pytest.raises(UsageError, match=r"the suffix `.norm` .* such as fedavg and fedavg.norm"):
         gains.name_pairs(["fedavg", "moon+norm"], "+norm")
     with pytest.raises(UsageError, match=r"such as moon and moon.norm$"):
         gains.name_pairs(["moon+norm"], "+norm")
-
-
-def test_a_placebo_may_be_missing():
-    table = made.read(table_of_gains.draw(made.runs(PERCENTS), STUDY, "quick", "+norm"))
-    assert "placebo_gain" not in table
-    assert "gain of None [95 %]" not in table_of_gains.wide(table, "+norm")
-
-
-def test_the_runs_of_the_placebo_may_be_missing():
-    two = {name: PERCENTS[name] for name in ("fedavg", "fedavg+norm")}
-    table = drawn(made.runs(two))
-    assert (table["gain"].tolist(), table["placebo_gain"].isna().all()) == ([3], True)
-    assert "gain of +shuffled [95 %]" not in table_of_gains.wide(table, **OPTIONS)
 
 
 def test_the_figure_of_weights_needs_no_runs_of_the_placebo():
@@ -183,14 +156,6 @@ def test_similarities_are_means_over_seeds_by_client_and_round():
     }
     said = figure1.caption(made.read(table))
     assert "by client: FedAvg 0.8000, 0.6000; moon 0.8000, 0.5000." in said
-
-
-def test_methods_are_side_by_side_with_a_line_for_each_client():
-    left, right = plotted(figure1, figure1.draw(SIMILAR, STUDY, "quick")).axes
-    assert [axes.get_title().split("\n")[0] for axes in (left, right)] == ["FedAvg", "moon"]
-    assert left.lines[1].get_ydata().tolist() == [0.5, 0.6]
-    assert right.lines[1].get_ydata().tolist() == [0.4, 0.5]
-    assert left.get_ylim() == right.get_ylim()
 
 
 def test_runs_without_similarities_are_refused():
@@ -336,15 +301,3 @@ def test_the_figure_shows_distances_above_and_gains_below():
     assert low < intervals.min().min() < intervals.max().max() < high
     (band,) = [patch for patch in panel.patches if "printed" in patch.get_label()]
     assert (band.get_y(), band.get_y() + band.get_height()) == (4.5, 9)
-
-
-def test_a_study_without_printed_gains_and_with_one_seed_has_a_figure_too():
-    runs = pd.concat(
-        [made.runs({"fedavg": [50], "fedavg+shuffled": [51]}), moving("fedavg+norm", 0.1)]
-    )
-    settings = temperature("fedavg+norm", 0.5)
-    table = leverage.draw(runs, settings, {}, "quick", **OPTIONS)
-    assert table.loc[table["what"] == leverage.GAIN, "high"].tolist() == [inf]
-    (legend,) = plotted(leverage, table).legends
-    assert "printed" not in " ".join(text.get_text() for text in legend.get_texts())
-    assert "nan" not in leverage.caption(made.read(table))

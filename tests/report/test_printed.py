@@ -80,14 +80,6 @@ def test_claims_are_judged_by_the_printed_numbers_alone():
     assert "that the paper itself prints" in printed.caption(table)
 
 
-@pytest.mark.parametrize("study", ["fedsls", "fedlmd"])
-def test_every_claim_of_a_study_has_a_row(study):
-    about = made.STUDIES[study]
-    table = printed.draw(about, "paper")
-    assert table["says"].tolist() == [claim["says"] for claim in about["claims"]]
-    assert table["claim"].tolist() == [*range(1, len(about["claims"]) + 1)]
-
-
 def test_a_study_without_claims_has_nothing_to_judge():
     table = printed.draw({}, "quick")
     assert table.empty

@@ -13,8 +13,7 @@ from fedgrid.analysis import figures, looks
 from fedgrid.federation import cohorts
 from fedgrid.federation.augment import normalise
 from fedgrid.federation.stored import Data, read_statistics
-from fedgrid.partitions import EACH_WRITER, count_clients
-from fedgrid.report import convergence
+from fedgrid.partitions import count_clients
 from fedgrid.report.privatization import (
     bregman,
     figure3,
@@ -98,12 +97,6 @@ def test_the_codes_protocols_have_the_codes_number_of_clients_in_a_round(
     assert cohorts.size(clients, *asked) == int(share * clients)
 
 
-def test_each_writer_and_each_role_is_a_client():
-    """Definition of the paper: the data of each writer are a client's."""
-    for name in ("privatization-femnist", "privatization-shakespeare"):
-        assert GRID.protocol(name)["clients"] == EACH_WRITER
-
-
 def test_the_code_only_scales_the_images_of_femnist():
     checks.check_protocol("p", GRID.protocol("privatization-femnist-code"), "femnist")
     meta = {"statistics": {"standard": [[0.2], [0.3]]}, "shape": [1, 28, 28], "classes": 62}
@@ -140,18 +133,6 @@ def test_ways_have_both_accuracies_their_placebos_and_the_paired_difference():
     assert table["aggregation_mean"].isna().tolist() == [False, False, True]
 
 
-def test_readers_see_ways_as_rows():
-    table = made.read(ways.draw(runs(WAYS), STUDY, "quick"))
-    shown = ways.wide(table)
-    pairs = [("AB", ""), ("AaB", "AaB+forgets"), ("aB", "")]
-    assert shown.index.tolist() == [("FeCifar10", "alpha=0.1", *pair) for pair in pairs]
-    row = shown.iloc[1]
-    assert row["aggregation", "way - placebo"] == "+1.00 [1.00, 1.00]"
-    assert row["personalisation", "way"] == "67.00 [54.29, 79.71]"
-    assert shown.iloc[2]["aggregation", "way"] == ""
-    assert "2 seeds, 10 rounds, quick scale" in ways.caption(table)
-
-
 def test_a_way_has_a_row_for_each_of_its_placebos():
     """The differences are of the way to each; where a placebo has no runs, there is no row."""
     both = WAYS | {"AaB+resets": [(55, 65), (55, 66)]}
@@ -180,21 +161,6 @@ def test_a_way_whose_run_diverged_has_no_mean():
 
 
 # --- curves ----------------------------------------------------------------------------------
-
-
-def test_data_sets_with_partitions_of_their_own_are_side_by_side():
-    parts = [("cifar10", "shards5"), ("cifar100", "shards20"), ("mnist", "shards5")]
-    every = pd.concat(runs(WAYS, dataset=dataset, partition=name) for dataset, name in parts)
-    figure = plotted(convergence, convergence.draw(every, STUDY, "quick"))
-    titles = [axes.get_title() for axes in figure.axes if axes.get_visible()]
-    assert titles == ["FeCifar10, s=5", "cifar100, s=20", "mnist, s=5"]
-
-
-def test_a_method_of_a_later_row_has_its_name_and_one_without_the_metric_is_not():
-    every = pd.concat([runs({"AB": WAYS["AB"]}), runs(WAYS, dataset="mnist")])
-    figure = plotted(convergence, convergence.draw(every, STUDY, "quick"))
-    names = [text.get_text() for axes in figure.axes for text in axes.texts]
-    assert {*names} == {"AB", "AaB", "AaB+forgets"}
 
 
 def test_both_accuracies_of_several_settings_are_rows_and_columns():
@@ -255,19 +221,6 @@ def test_bars_are_in_the_order_of_kinds_and_splits():
     assert [text.get_text() for text in lower.get_xticklabels()] == ["abcD", "AaBCD", "AaBbCD"]
 
 
-def test_without_ways_that_split_there_is_only_the_line_of_a_method_that_shares_all(tmp_path):
-    table = figure8.draw(**split_runs(), study=STUDY, scale="quick")
-    figure = plotted(figure8, table[table["method"] == "AB"])
-    figures.save_figure(figure, tmp_path / "figure8.svg", "svg")
-    assert [len(axes.patches) for axes in figure.axes] == [0, 0]
-    assert [line.get_label() for axes in figure.axes for line in axes.lines] == ["ABCD, shared"] * 2
-
-
-def test_a_model_without_blocks_has_no_splits():
-    with pytest.raises(UsageError, match=r"models/resnet18.py has no BLOCKS and ENCODER, by which"):
-        figure8.count_blocks("resnet18")
-
-
 # --- figure 9 --------------------------------------------------------------------------------
 
 
@@ -289,13 +242,6 @@ def test_the_best_point_is_marked_on_equal_cells():
     (star,) = axes.lines
     assert (star.get_xdata().tolist(), star.get_ydata().tolist()) == ([1], [1])
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "0.01", "1"]
-
-
-def test_equally_good_points_are_all_named():
-    table = figure9.draw(points(0, 0.5), STUDY, "quick")
-    assert "(0, 0), (0, 1), (0.01, 0), (0.01, 1), (1, 0) and (1, 1) with 50.00" in figure9.caption(
-        made.read(table)
-    )
 
 
 def test_clients_after_local_training_and_all_clients_are_two_figures():

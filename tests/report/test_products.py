@@ -1,7 +1,6 @@
 """Every table and figure of FedSLS, and what it shows, by hand: `fedgrid.report`, `.draw`."""
 
 import base64
-import copy
 import re
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import yaml
 
 import made
 from conftest import ENVIRONMENT, slow_but
-from fedgrid.analysis import figures, latex, tables
+from fedgrid.analysis import figures
 from fedgrid.analysis import html as screen
 from fedgrid.analysis.published import list_published_cells
 from fedgrid.analysis.scores import SETTING, score_runs
@@ -37,7 +36,6 @@ from fedgrid.report.fedsls import (
     table1,
     weights,
 )
-from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.study.products import product_module
 from made import STUDIES
@@ -59,13 +57,6 @@ def module(name: str):
 def drawn(name: str, given: dict[str, pd.DataFrame], study: dict = STUDY) -> pd.DataFrame:
     """The table of a product, from its sources."""
     return module(name).draw(**given, study=study, scale="quick")
-
-
-def caption(name: str) -> str:
-    """What the report says of a product."""
-    about = STUDY["products"][name]
-    file = product_module("fedsls", name, about)
-    return about.get("caption") or source.summary(file)
 
 
 @cache
@@ -129,87 +120,6 @@ def test_every_file_of_a_report_is_a_product_of_a_study():
     assert set(registered("report")) <= drawn_by
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_a_product_is_drawn_and_says_what_it_is_of(name):
-    product, table = module(name), table_of(name)
-    assert len(table) > 0
-    if STUDY["products"][name]["from"]:  # or from the study alone
-        assert set(table["scale"]) == {"quick"}
-        assert "quick scale" in product.caption(table)
-    assert "\n" not in product.caption(table)
-    assert caption(name)
-    for column in ("rounds", "seeds"):
-        if name in OF_RUNS and set(table.columns) >= {column, "mean"}:
-            assert f"{table[column].iloc[0]:g} {column}" in product.caption(table)
-
-
-@pytest.mark.parametrize("name", slow_but(KINDS, sorted({*OF_RUNS, "figure4", "weights"})))
-def test_a_product_of_partitions_is_drawn_of_shards_too(name, tmp_path):
-    shards = {"dir0.5": "shards3", "dir0.1": "shards2", "dir0.05": "shards1"}
-    given = sources(name)
-    for table in given.values():
-        if "partition" in table:
-            table["partition"] = table["partition"].replace(shards)
-    table = drawn(name, given)
-    assert set(table["partition"]) & set(shards.values())
-    written(name, table, tmp_path, *set(STUDY["products"][name]["formats"]) - {"pdf"})
-
-
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_a_product_has_what_its_formats_need(name):
-    formats = STUDY["products"][name]["formats"]
-    assert "csv" in formats  # figures and tables are of the same numbers
-    assert hasattr(module(name), "plot") == bool({"pdf", "svg"} & set(formats))
-    assert hasattr(module(name), "wide") or "tex" not in formats
-
-
-@pytest.mark.parametrize("name", slow_but(KINDS, PRODUCTS))
-def test_a_product_is_written_in_all_its_formats_with_the_same_bytes_twice(name, tmp_path):
-    """The second time from the table as it was written and read."""
-    paths = written(name, table_of(name), tmp_path / "a")
-    (csv,) = written(name, drawn(name, sources(name)), tmp_path / "b", "csv")
-    again = written(name, _product.read_table(csv), tmp_path / "c", *drawn_again(name))
-    again = {path.name: path for path in again}
-    for path in paths:
-        assert_whole(path, module(name).caption(table_of(name)))
-        if path.suffix == ".csv":
-            assert path.read_bytes() == csv.read_bytes()
-        elif path.name in again and (path.suffix != ".html" or hasattr(module(name), "wide")):
-            assert path.read_bytes() == again[path.name].read_bytes(), path.name
-    assert len(list((tmp_path / "a").iterdir())) == len(paths)  # nothing temporary is left
-
-
-def drawn_again(name: str) -> list[str]:
-    """The formats that are compared; a figure as PDF takes its time, and one stands for all."""
-    formats = STUDY["products"][name]["formats"]
-    return formats if name == "figure1" else [form for form in formats if form != "pdf"]
-
-
-def assert_whole(path: Path, caption: str) -> None:
-    """A file of its format that people can read, with the caption in it."""
-    content = path.read_bytes()
-    if path.suffix == ".pdf":
-        assert content.startswith(b"%PDF")
-        assert content.rstrip().endswith(b"%%EOF")
-        assert b"CreationDate" not in content
-    elif path.suffix == ".svg":
-        drawing = ElementTree.fromstring(content)
-        texts = [text.text or "" for text in drawing.iter() if text.tag.endswith("}text")]
-        assert caption in "".join(drawing.itertext())  # in the metadata, not in the picture
-        assert not any(text in caption for text in texts if len(text) > 40)
-    elif path.suffix == ".txt":
-        assert content.decode() == f"{caption}\n"
-    elif path.suffix == ".html":
-        assert caption in unescape(content.decode())
-        assert content.decode().count("<tr") > 1
-    elif path.suffix == ".tex":
-        assert content.decode().startswith(f"% {caption}\n")
-        assert f"\\caption{{{latex.write_latex(caption)}}}" in content.decode()
-        assert r"\toprule" in content.decode()
-    else:
-        assert len(_product.read_table(path)) > 0
-
-
 def test_a_table_for_screens_has_labels_in_its_columns_and_marks_those_of_words():
     columns = {"method": ["fedavg", "fedsls"], "over": ["", "fedsl-f2"], "seeds_needed": [3, 5]}
     columns |= {"partition": ["dir0.5 to dir0.1"] * 2, "difference": ["+1.5 [0, 3], p=0.1", ""]}
@@ -239,37 +149,11 @@ def test_another_process_writes_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("name", slow_but(KINDS, PRODUCTS))
-def test_a_product_changes_neither_its_sources_nor_the_study_nor_its_table(name, tmp_path):
-    given, study = sources(name), copy.deepcopy(STUDY)
-    table = module(name).draw(**given, study=study, scale="quick")
-    before = table.copy(deep=True)
-    _formats.write_product(module(name), table, study, [tmp_path / "a.csv", tmp_path / "a.html"])
-    if name in FIGURES:
-        module(name).plot(table, study)
-    for key, fresh in sources(name).items():
-        pd.testing.assert_frame_equal(given[key], fresh)
-    assert study == STUDY
-    pd.testing.assert_frame_equal(table, before)
-
-
-@pytest.mark.parametrize("name", slow_but(KINDS, PRODUCTS))
 def test_a_product_does_not_depend_on_the_order_of_the_rows(name):
     given = sources(name)
     for key in given if name != "resources" else ():  # whose rows are of layers in their order
         given[key] = given[key].sample(frac=1, random_state=3)
     pd.testing.assert_frame_equal(unordered(drawn(name, given)), unordered(table_of(name)))
-
-
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_a_table_is_the_same_after_it_was_written_and_read(name, tmp_path):
-    product, table = module(name), table_of(name)
-    (path,) = written(name, table, tmp_path, "csv")
-    read = _product.read_table(path)
-    assert product.caption(read) == product.caption(table)
-    assert _product.write_text(product, path).startswith(product.caption(table))
-    assert read.columns.tolist() == table.columns.tolist()
-    if hasattr(product, "wide"):
-        assert product.wide(read).to_html() == product.wide(table).to_html()
 
 
 def test_names_that_look_like_numbers_or_like_nothing_are_texts(tmp_path):
@@ -280,15 +164,6 @@ def test_names_that_look_like_numbers_or_like_nothing_are_texts(tmp_path):
     assert (read["over"].isna().tolist(), read["over"][1]) == ([True, False], "1e3")
     assert (read["mean"][0], read["mean"].isna().tolist()) == (1.5, [False, True])
     assert [*read] == ["dataset", "method", "over", "mean"]
-
-
-def test_a_dataset_may_be_called_like_a_number(tmp_path):
-    runs = made.runs({"fedavg": [55, 60, 50]}).assign(dataset="007")
-    runs.to_csv(tmp_path / "runs.csv", index=False)
-    out = [str(tmp_path / "A.csv")]
-    given = ["--sources", f"runs={tmp_path / 'runs.csv'}", "--out", *out]
-    draw.main(["table1", "--study", str(YAML), *given])
-    assert "\nfedavg,007," in Path(*out).read_text()
 
 
 @pytest.mark.parametrize("name", ["A.tex", "A.html"])
@@ -315,13 +190,6 @@ def test_one_seed_is_enough_and_shows_no_missing_numbers(name, tmp_path):
             assert not {"nan", "+nan", "nan,", "[nan,", "nan]"} & set(words), path.name
     if set(table.columns) >= {"seeds", "mean"} and name in OF_RUNS:
         assert "1 seed," in module(name).caption(table)
-
-
-@pytest.mark.parametrize("name", [name for name in PRODUCTS if name not in FIGURES])
-def test_a_table_of_one_seed_is_shown_without_missing_numbers(name, tmp_path):
-    (path,) = written(name, drawn(name, one_seed(name)), tmp_path, "csv")
-    said = _product.write_text(module(name), path).replace("[", " ").replace(",", " ").split()
-    assert not {"NaN", "nan", "+nan", "<NA>"} & set(said)
 
 
 @pytest.mark.parametrize("name", slow_but(KINDS, OF_RUNS))
@@ -351,24 +219,7 @@ def test_a_run_that_diverged_is_shown_and_not_averaged(name, tmp_path):
 # --- draw: the command -----------------------------------------------------------------------
 
 
-def commanded(capsys, *arguments) -> str:
-    draw.main([*map(str, arguments)])
-    return capsys.readouterr().out
-
-
 YAML = PACKAGE.parent / "studies/fedsls.yaml"
-
-
-def test_a_product_is_drawn_by_command_and_shown(tmp_path, capsys):
-    runs = tmp_path / "runs.csv"
-    made.runs({"fedavg": [55, 60, 50]}).to_csv(runs, index=False)
-    asked = ("table1", "--study", YAML)
-    made_files = [tmp_path / "A.csv", tmp_path / "B.tex"]
-    commanded(capsys, *asked, "--sources", f"runs={runs}", "--scale", "paper", "--out", *made_files)
-    assert r"\num{55.00} \pm \num{5.00}" in made_files[1].read_text()
-    said = commanded(capsys, *asked, "--show", made_files[0])
-    assert "55.00 ± 5.00" in said
-    assert "paper scale" in said
 
 
 @pytest.mark.parametrize(
@@ -461,43 +312,11 @@ def test_a_diverged_cell_has_no_mean_and_says_how_many_are_lost():
     assert shown == {"fedavg": "1/3 diverged", "moon": "55.00 ± 5.00", "fedau": "3/3 diverged"}
 
 
-def test_one_seed_is_shown_without_a_deviation():
-    shown = table1.wide(table1.draw(made.run(55), STUDY, "quick"))
-    assert shown.values.tolist() == [["55.00"]]
-
-
-def test_the_table_has_a_row_per_method_and_a_column_per_dataset_and_partition():
-    runs = pd.concat(
-        made.run(50, method, dataset=dataset, partition=partition)
-        for method in ("moon", "fedavg")
-        for dataset in ("cinic10", "cifar10")
-        for partition in ("dir0.5", "dir0.05")
-        if (method, dataset) != ("moon", "cifar10")
-    )
-    shown = table1.wide(table1.draw(runs, STUDY, "quick"))
-    assert shown.index.tolist() == ["moon", "fedavg"]
-    assert shown.columns.names == ["dataset", "partition"]
-    alphas = ["alpha=0.5", "alpha=0.05"]
-    assert shown.columns.tolist() == list(product(("cinic10", "cifar10"), alphas))
-    assert shown.loc["moon"].isna().tolist() == [False, False, True, True]
-
-
 def test_protocols_that_share_a_dataset_are_in_the_heading():
     runs = pd.concat(made.run(50, protocol=p) for p in ("short", "long"))
     shown = table1.wide(table1.draw(runs, STUDY, "quick"))
     assert shown.columns.names == ["protocol", "dataset", "partition"]
     assert shown.columns.get_level_values(0).tolist() == ["short", "long"]
-
-
-def test_captions_count_what_the_runs_are_of():
-    runs = made.runs({"fedavg": [50, 51], "moon": [50, 52, 53]})
-    table = table1.draw(runs, STUDY, "paper")
-    assert tables.describe_scope(table) == "2 or 3 seeds, 10 rounds, paper scale"
-    assert "last 4 rounds" in table1.caption(table)
-    assert (
-        tables.describe_scope(table1.draw(made.run(5), STUDY, "quick"))
-        == "1 seed, 10 rounds, quick scale"
-    )
 
 
 # --- figure 1 --------------------------------------------------------------------------------
@@ -554,29 +373,6 @@ def test_error_bars_are_the_deviations_over_seeds():
     assert ends == [[10, 16]]
 
 
-def test_gains_of_a_diverged_run_are_missing():
-    runs = made.runs({"fedsls": [60, None], "fedavg": [50, 50], "fedau": [None, 50]})
-    table = figure1.draw(runs, STUDY, "quick").dropna(subset="seeds").set_index("over")
-    assert table["diverged"].to_dict() == {"fedavg": 1, "fedau": 2}
-    assert table["mean"].isna().all()
-    plotted(figure1, table.reset_index())
-
-
-@pytest.mark.parametrize(
-    ("runs", "words"),
-    [
-        (
-            {"fedavg": [50], "moon": [60]},
-            "fedsls.*fedavg or fedau, but the runs are of fedavg, moon",
-        ),
-        ({"fedsls": [50]}, "fedsls.*fedavg or fedau, but the runs are of fedsls"),
-    ],
-)
-def test_figure_1_without_pairs_says_what_it_needs(runs, words):
-    with pytest.raises(UsageError, match=words):
-        figure1.draw(made.runs(runs), STUDY, "quick")
-
-
 # --- figure 4 --------------------------------------------------------------------------------
 
 
@@ -609,15 +405,6 @@ def test_the_area_of_a_dot_is_the_number_of_samples():
 
 
 # --- figure 5 --------------------------------------------------------------------------------
-
-
-def test_a_box_by_hand():
-    # quartiles of 1..9 are 3 and 7, so that whiskers reach to -3 and 13: 14 and -4 lie outside
-    found = figure5.compute_box(pd.Series([9, 1, 2, 8, 3, 5, 4, 6, 7], dtype=float))
-    assert found == {
-        **{"mean": 5, "median": 5, "q1": 3, "q3": 7, "box": 4},
-        **{"whisker_low": 1, "whisker_high": 9, "outliers": ""},
-    }
 
 
 def test_whiskers_end_at_the_last_value_inside_and_outliers_are_told():
@@ -718,15 +505,6 @@ def test_effective_clients_are_the_mean_over_rounds_and_seeds():
     assert table["effective_clients"].to_dict() == {"fedsls": 3, "fedsls-tau1": 2}
 
 
-def test_an_ablation_with_a_diverged_run_shows_no_difference():
-    runs = made.runs({"fedsls-tau1": [61, 62, 66], "fedsls": [60, None, 60]})
-    table = ablation.draw(runs, STUDY, "quick", "fedsls")
-    assert table["difference"].isna().all()
-    shown = ablation.wide(table)
-    assert shown["difference [95 % interval]"].values.tolist() == [[""], [""]]
-    assert shown["accuracy (%)"].iloc[:, 0].tolist() == ["63.00 ± 2.65", "1/3 diverged"]
-
-
 def timed(method: str, seconds: float, seed: int = 0, resumed_at: int = 0) -> pd.DataFrame:
     names = made.NAMES | {"method": method, "seed": seed}
     return pd.DataFrame(
@@ -779,14 +557,6 @@ def test_the_reading_that_is_nearer_to_the_published_row_is_told():
         "epochs": "55.00 ± 1.41",
         "published": "58.04 ± 1.00",
     }
-
-
-def test_where_nothing_is_published_no_reading_is_nearer():
-    table = pilot(dataset="digits")
-    ours = table[table["dataset"] == "digits"]
-    assert len(ours) == 2
-    assert ours["nearer"].isna().all()
-    assert ours["published"].isna().all()
 
 
 # --- convergence -----------------------------------------------------------------------------
@@ -851,17 +621,6 @@ def test_the_colours_are_those_for_all_kinds_of_colour_vision():
     assert "#F0E442" not in colours  # yellow lines are hard to see on white
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_is_in_the_style_of_all_figures(name):
-    figure = figure_of(name)
-    assert figure.get_facecolor() == (1, 1, 1, 1)
-    sizes = {axes.yaxis.label.get_size() for axes in figure.axes}
-    assert sizes == {8}
-    for axes in figure.axes:
-        if name != "figure3":  # pictures have no axes
-            assert not axes.spines["top"].get_visible()
-
-
 @pytest.mark.parametrize("name", [name for name in FIGURES if name != "figure3"])
 def test_the_axes_of_a_figure_are_named(name):
     figure = figure_of(name)
@@ -888,34 +647,10 @@ def test_pictures_are_named_by_their_maps_and_datasets():
     assert scores == [f"{value:.2f}" for value in wanted]
 
 
-def test_curves_of_unequal_sets_of_methods_are_drawn():
-    runs = pd.concat([
-        made.runs({"fedavg": [50, 51], "moon": [52, 53]}),
-        made.runs({"moon": [60, 61], "fedau": [50, 50]}, partition="dir0.5"),
-        made.runs({"fedavg": [60, 61]}, dataset="cinic10"),
-    ])  # fmt: skip
-    figure = plotted(convergence, convergence.draw(runs, STUDY, "quick"))
-    colours = {}
-    for axes in figure.axes:
-        for line in axes.lines:
-            colours.setdefault(line.get_label(), set()).add(line.get_color())
-    assert {name: len(found) for name, found in colours.items()} == {
-        **{"FedAvg": 1, "MOON": 1, "FedAU": 1}  # the same everywhere
-    }
-    names = {text.get_text() for axes in figure.axes for text in axes.texts}
-    assert names == {"FedAvg", "MOON", "FedAU"}
-
-
 def test_two_protocols_of_a_method_have_names_of_their_own():
     runs = pd.concat(made.runs({"fedavg": [50, 51]}, protocol=p) for p in ("short", "long"))
     (axes,) = plotted(convergence, convergence.draw(runs, STUDY, "quick")).axes
     assert {line.get_label() for line in axes.lines} == {"FedAvg (short)", "FedAvg (long)"}
-
-
-def test_more_methods_than_styles_are_drawn():
-    names = [f"method{i}" for i in range(30)]
-    with figures.use_style():
-        assert len(figures.lines(names)) == 30
 
 
 # --- sizes of files --------------------------------------------------------------------------

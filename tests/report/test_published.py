@@ -55,11 +55,6 @@ def test_a_source_without_a_value_of_the_table_is_neither_shown_nor_cited():
     pd.testing.assert_frame_equal(table1.draw(RUNS, only, "quick"), table1.draw(RUNS, ONE, "quick"))
 
 
-def test_other_sources_alone_are_shown():
-    shown = table1.wide(table1.draw(RUNS, LABELS | {"published": {"li": OTHER}}, "quick"))
-    assert [column[-1] for column in shown.columns] == ["ours", "published by Li & Co"]
-
-
 def test_a_comparison_has_a_row_for_each_source():
     table = comparison.draw(RUNS, SEVERAL, "quick")
     shown = comparison.wide(table)

@@ -90,15 +90,6 @@ def test_friedmans_test_is_that_of_all_ranked_methods():
     )  # two methods are too few
 
 
-def test_its_forms_can_be_drawn():
-    table = drawn(placebos={"good": "placebo"}).reset_index()
-    shown = ranks.wide(table)
-    assert shown.loc["good", ("digits, alpha=0.1", "test accuracy")] == "67.00"
-    assert shown.loc["good", ("digits, alpha=0.1", "minus FedAvg")].startswith("+5.00 [")
-    assert "Friedman" in ranks.caption(drawn().reset_index())
-    assert "A gain is the difference to FedAvg in a cell, with" in ranks.caption(table)
-
-
 FEW: dict[str, list[float | None]] = {
     "fedavg": [50, 53, 56],
     "good": [59, 62.5, 65],
@@ -177,12 +168,6 @@ def test_a_new_family_needs_a_name_of_its_own():
         few(averaged={"good": "fedavg"})
 
 
-def test_a_control_that_is_no_method_is_refused():
-    with pytest.raises(UsageError, match="method in `controls`"):
-        drawn(controls=["plazebo"])
-    assert drawn(controls=["moon-mu0"])["control"].isna().all()
-
-
 def test_the_caption_names_the_methods_that_are_better_after_the_correction():
     table = few(**TRIVIAL).reset_index()
     said = ranks.caption(table)
@@ -224,15 +209,6 @@ def test_open_marks_are_not_different_and_the_best_control_is_a_line():
     assert dashed == [table.set_index("family").loc["trivial-a1", "gain"]]
 
 
-def test_two_settings_of_a_cell_have_columns_and_panels_of_their_own():
-    first = drawn(placebos={"good": "placebo"}).reset_index()
-    table = pd.concat([first, first.assign(setting="other")], ignore_index=True)
-    heads = {head for head, _ in ranks.wide(table).columns}
-    assert {"digits, alpha=0.1, p", "digits, alpha=0.1, other"} < heads
-    titles = [axes.get_title() for axes in ranks.plot(table, made.STUDY).axes]
-    assert len({*titles}) == 5
-
-
 def marks(axes) -> dict[float, set[float]]:
     """The places of marks in a panel, by row."""
     found = {}
@@ -259,9 +235,3 @@ def test_a_run_that_diverged_is_said_in_its_cell():
     table.loc[lost, ["mean", "gain", "diverged"]] = np.nan, np.nan, 1
     shown = ranks.wide(table).loc["placebo", "digits, alpha=0.1"]
     assert shown.tolist()[:2] == ["1/2 diverged", ""]
-
-
-def test_a_placebo_that_is_no_method_is_refused_and_one_without_runs_is_not():
-    with pytest.raises(UsageError, match="method in `placebos`"):
-        drawn(placebos={"good": "plazebo"})
-    assert drawn(placebos={"good": "placebo", "fedlc": "fedlc_random"})["rank"].notna().any()

@@ -69,11 +69,6 @@ def test_the_curves_can_be_kept_as_well(tmp_path, capsys):
     assert table["method"].tolist() == 3 * ["fedavg"] + 2 * ["fedlmd"]
 
 
-def test_without_runs_there_is_nothing_to_keep(tmp_path):
-    with pytest.raises(UsageError, match="no finished run was found in"):
-        keep.main(["--runs", str(tmp_path)])
-
-
 def mine(folder) -> dict:
     """What a study that names the kept runs has of them."""
     whole = "{title: mine, protocols: {}, scales: {}, products: {}, reference: kept.csv}"
@@ -119,12 +114,6 @@ def test_a_run_that_diverged_leaves_no_number(tmp_path, capsys):
     assert join_reference(table[CELL], study)["reference"].isna().all()
 
 
-def test_a_reference_that_is_not_there_is_named(tmp_path):
-    (tmp_path / "mine.yaml").write_text("title: mine\nreference: gone.csv\n")
-    with pytest.raises(UsageError, match=r"gone\.csv"):
-        read_study(tmp_path / "mine.yaml")
-
-
 # --- curves of several origins -------------------------------------------------------------------
 
 
@@ -149,30 +138,6 @@ def test_curves_have_their_moving_averages_and_the_published_value():
     assert table["seed"].tolist() == [0, 0, 0, 7, 7]
     assert set(table["published"]) == {33.02}
     assert product.wide(table).empty  # the page has the kept runs
-
-
-def test_a_round_without_an_accuracy_is_left_out():
-    ours = kept_curve({0: 10, 1: "", 2: 60})
-    table = curves.read_curves(with_curves(ours=ours))
-    assert table["average"].tolist() == pytest.approx([10, 0.6 * 10 + 0.4 * 60])
-
-
-def test_each_run_has_a_moving_average_of_its_own():
-    first, second = kept_curve({1: 10, 2: 60}), kept_curve({1: 20, 2: 30}, 1)
-    other = kept_curve({1: 50, 2: 50}, method="fedntd")
-    table = curves.read_curves(with_curves(ours=first + second + other))
-    assert table["average"].tolist() == pytest.approx([10, 30, 20, 24, 50, 50])
-    ends = curves.summarise_curves(table)
-    assert ends["average"].tolist() == pytest.approx([30, 24, 50])
-    assert ends["best_round"].tolist() == [2, 2, 1]
-
-
-def test_a_sentence_about_two_cells_has_the_numbers_of_each():
-    both = [kept_curve({1: at}) + kept_curve({1: 2 * at}, method="fedntd") for at in (10, 13)]
-    study = with_curves(ours=both[0], theirs=both[1])
-    found = product.caption(product.draw(study, "quick"))
-    assert found.count("Means of 20 rounds") == 2
-    assert found.index("theirs: -3.00") < found.index("Curves of FedNTD") < found.index("-6.00")
 
 
 def test_a_curve_of_another_protocol_or_partition_is_not_compared():

@@ -51,11 +51,6 @@ def test_a_product_of_the_configuration_is_shown_with_its_options(place, capsys)
     assert [line.split()[0] for line in lines[-3:]] == ["0", "1", "2"]
 
 
-def test_a_figure_shows_its_numbers(place, capsys):
-    drawn("results/convergence.csv", "convergence")
-    assert "56.0" in said(capsys, "convergence", "--show")
-
-
 def test_a_path_says_of_which_study_it_is(place, capsys):
     path = "results/studies/fedlmd/quick/table3.csv"
     drawn(path, "table3", study="fedlmd")

@@ -40,10 +40,6 @@ def test_rounds_and_megabytes_to_the_baselines_score():
     assert table.loc["fast", "to_target"] == pytest.approx(clients * 4000 * 4 / 1e6)
 
 
-def test_another_target():
-    assert drawn(target=30.0).loc["slow", "rounds_to_target"] == 8
-
-
 def test_its_forms_and_what_earlier_runs_lack():
     table = drawn().reset_index()
     assert "fast" in traffic.wide(table).index

@@ -19,56 +19,31 @@ from fedgrid.study.paths import SUMMED
 def cite_runs(folders: list[Path], everything: Grid, by_round: bool):
     """List the finished runs in folders, a row per run; with `by_round` a row per evaluation.
 
-    UsageError if there is no finished run.
+    Accuracies are in percent. UsageError if there is no finished run.
     """
+    import pandas as pd
+
+    from fedgrid.analysis.published import MAKERS
+    from fedgrid.analysis.scores import RUN, score_runs
+
     summaries = sorted(path for folder in folders for path in folder.rglob("summary.json"))
     if not summaries:
         raise UsageError(
             f"no finished run was found in {', '.join(map(str, folders))}: name a folder with "
             "summary.json files, such as results/runs/<protocol>"
         )
-    return (list_evaluations if by_round else list_runs)(summaries, everything)
-
-
-def list_runs(summaries: list[Path], everything: Grid):
-    """Return a row per run: names, accuracies in percent, machine and code."""
-    import pandas as pd
-
-    from fedgrid.analysis.published import MAKERS
-    from fedgrid.analysis.scores import CELL, score_runs
-
-    facts = read_facts(summaries, everything)
-    scores = score_runs(read_metrics(summaries, facts)).round(4)
-    made_with = pd.DataFrame([names | made for names, made in facts])
-    keys = [*CELL, "seed"]
-    return scores.merge(made_with[[*keys, "seconds_per_round", *MAKERS]])
-
-
-def list_evaluations(summaries: list[Path], everything: Grid):
-    """Return a row per run and evaluation: names, accuracy in percent."""
-    from fedgrid.analysis.scores import CELL
-
-    table = read_metrics(summaries, read_facts(summaries, everything))
-    table["accuracy"] = (100 * table["accuracy"]).round(4)
-    return table[[*CELL, "seed", "round", "accuracy"]]
-
-
-def read_facts(summaries: list[Path], everything: Grid) -> list[tuple[dict, dict]]:
-    """Read the summaries of runs: for each its names, and what it was made with."""
-    return [collected.read_checked(partial(read_fact, everything), path) for path in summaries]
-
-
-def read_metrics(summaries: list[Path], facts: list[tuple[dict, dict]]):
-    """Read the metrics of all runs into one table, with the runs' names."""
-    import pandas as pd
-
-    metrics = [
-        collected.read_checked(collected.read_metrics, path.with_name("metrics.csv"))
-        for path in summaries
-    ]
-    return pd.concat(
-        table.assign(**names) for table, (names, _) in zip(metrics, facts, strict=True)
-    )
+    metrics, made_with = [], []
+    for path in summaries:
+        names, made = collected.read_checked(partial(read_fact, everything), path)
+        table = collected.read_checked(collected.read_metrics, path.with_name("metrics.csv"))
+        metrics.append(table.assign(**names))
+        made_with.append(names | made)
+    table = pd.concat(metrics)
+    if by_round:
+        table["accuracy"] = (100 * table["accuracy"]).round(4)
+        return table[[*RUN, "round", "accuracy"]]
+    makers = pd.DataFrame(made_with)[[*RUN, "seconds_per_round", *MAKERS]]
+    return score_runs(table).round(4).merge(makers)
 
 
 def read_fact(everything: Grid, path: Path) -> tuple[dict, dict]:

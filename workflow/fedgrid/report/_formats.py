@@ -25,11 +25,6 @@ def write_product(product, table, study: Study, paths: list[Path]) -> None:
             WRITERS[path.suffix](product, table, temporary, study)
 
 
-def write_csv(product, table, path: Path, study: Study) -> None:
-    """Write the table with all numbers."""
-    table.to_csv(path, index=False)
-
-
 def write_tex(product, table, path: Path, study: Study) -> None:
     """Write a table for a paper, which also compiles by itself (`analysis/latex.py`)."""
     from fedgrid.analysis import latex
@@ -45,7 +40,6 @@ def write_tex(product, table, path: Path, study: Study) -> None:
 
 
 def write_html(product, table, path: Path, study: Study) -> None:
-    """Write a page for the report, which needs no other file."""
     from html import escape
 
     from fedgrid.analysis import html
@@ -65,7 +59,6 @@ def find_order(product, table) -> tuple[Callable[..., bool], bool]:
 
 
 def write_caption(product, table, path: Path, study: Study) -> None:
-    """Write a figure's caption and where its numbers are from, to stand beside the picture."""
     path.write_text(f"{product.caption(table)}\n", encoding="utf-8")
 
 
@@ -84,7 +77,7 @@ def write_figure(product, table, path: Path, study: Study, form: str) -> None:
 
 
 WRITERS: dict[str, Callable[..., None]] = {
-    ".csv": write_csv,
+    ".csv": lambda product, table, path, study: table.to_csv(path, index=False),
     ".tex": write_tex,
     ".html": write_html,
     ".pdf": partial(write_figure, form="pdf"),

@@ -17,6 +17,8 @@ from fedgrid.study.protocol import AXES
 KEPT = "kept"  # the column of a collected table, and that of a product
 PAIRED = ["dataset", "partition", "seed"]  # runs that are compared as pairs have these in common
 NAMED = 12  # methods that a sentence names; more are counted
+MAKERS = ["fedgrid", "torch", "device", "code"]  # of an entry of the index
+MADE = " (fedgrid {fedgrid}, torch {torch}, {device}; code {code})"  # of what made kept runs
 Sources = Iterable[tuple[str, pd.DataFrame]]  # collected tables with their kinds
 
 
@@ -26,9 +28,8 @@ def describe_kept(sources: Sources, index: dict[str, Entry]) -> str:
     `sources` are collected tables with their kinds. Files that runs share, such as partitions, are
     counted by themselves.
     """
-    sources = [(kind, table) for kind, table in sources if {*AXES} <= {*table}]
     by_stage: dict[str, list[pd.DataFrame]] = {}
-    for kind, table in sources:
+    for kind, table in (source for source in sources if {*AXES} <= {*source[1]}):
         what = "run" if kind in OF_RUN else f"{collecting_stage(kind)} file"
         flags = {KEPT: table.get(KEPT, False)}
         by_stage.setdefault(what, []).append(table[[*AXES]].assign(**flags))
@@ -64,7 +65,6 @@ def describe_processors(sources: Sources, index: dict[str, Entry]) -> str:
 
 
 def is_of_runs(kind: str, table: pd.DataFrame) -> bool:
-    """Whether a table has a row or more for each run, and says which of them are kept."""
     return kind in OF_RUN and {KEPT, *AXES} <= {*table}
 
 
@@ -94,7 +94,6 @@ def describe_code(runs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def describe_change(kind: str, runs: list[tuple[str, str]]) -> str:
-    """Write what has changed since kept runs were made: of each run the change and its method."""
     number, names = len(runs), [*dict.fromkeys(method for _, method in runs)]
     named = in_words(names) if len(names) <= NAMED else f"{len(names)} methods"
     made = f"{number} kept run{'s were' if number > 1 else ' was'} made"
@@ -111,27 +110,18 @@ def describe_change(kind: str, runs: list[tuple[str, str]]) -> str:
 
 
 def count_kept(what: str, table: pd.DataFrame, index: dict[str, Entry]) -> str:
-    """Write the sentence about kept runs, or kept files; `table` has a row for each."""
     kept = table[table[KEPT]]
     plural, verb = "s" if len(table) > 1 else "", "are" if len(kept) > 1 else "is"
     paths = [f"runs/{RUN.format(**names)}" for names in kept.to_dict("records")]
     entries = [index[path] for path in paths if path in index] if what == "run" else []
-    made = f" ({describe_makers(entries)})" if entries else ""
+    makers = pd.DataFrame(entries, columns=MAKERS)
+    made = MADE.format(**makers.apply(most_frequent)) if entries else ""
     return f"Of {len(table)} {what}{plural} {len(kept)} {verb} kept with the study{made}."
 
 
-def describe_makers(entries: list[Entry]) -> str:
-    """Write the versions, machine and code that made runs; of several the most frequent one."""
-    fedgrid, torch, device, code = (
-        most_frequent([entry[name] for entry in entries])
-        for name in ("fedgrid", "torch", "device", "code")
-    )
-    return f"fedgrid {fedgrid}, torch {torch}, {device}; code {code}"
-
-
-def most_frequent(values: list[str]) -> str:
+def most_frequent(values: pd.Series) -> str:
     """Return the most frequent value, the first of several, and how many others there are."""
-    counts = pd.Series(values).value_counts(sort=False)
+    counts = values.value_counts(sort=False)
     others = len(counts) - 1
     more = f" and {others} {'others' if others > 1 else 'other'}" if others else ""
     return f"{counts.idxmax()}{more}"

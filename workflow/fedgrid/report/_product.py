@@ -27,8 +27,6 @@ from fedgrid.study.records import Product, Study
 FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
 CITED = "cited"  # the column with the citations of published values (`analysis/published.py`)
-
-
 NOTHING = "nothing"  # the only column of a table without rows: why there are none
 FEW = 3  # rows of a table of which each cell may have a line of its own
 NO_ROWS = "There is nothing to draw: {}."
@@ -51,7 +49,6 @@ def draw_or_explain(product: SimpleNamespace, tables: dict, study: Study, asked:
 
 
 def explain_no_rows(product: SimpleNamespace, reason: str):
-    """Return a product that says why there is nothing to draw, and its table."""
     import pandas as pd
 
     from fedgrid.analysis import figures
@@ -62,14 +59,6 @@ def explain_no_rows(product: SimpleNamespace, reason: str):
     if hasattr(product, "plot"):
         stand_in.plot = lambda table, study: figures.make_blank()
     return stand_in, pd.DataFrame({NOTHING: [reason]})
-
-
-def check_best_metrics(metric: str | list, best: dict) -> None:
-    """Raise a UsageError if `best` chooses by other models than the product shows."""
-    from fedgrid.analysis import choice
-
-    for shown in listed(metric):
-        choice.check_best(shown, best)
 
 
 def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
@@ -88,12 +77,13 @@ def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
     loaded.size = options.get(SIZE)
     loaded.best = read_best(module, options)
     if loaded.best and "metric" in options:
-        check_best_metrics(options["metric"], loaded.best)
-    if BEST in options and hasattr(loaded, "caption"):
-        loaded.caption = partial(add_choice, loaded.caption, loaded.best or options[BEST])
+        from fedgrid.analysis import choice
+
+        for shown in listed(options["metric"]):
+            choice.check_best(shown, loaded.best)
     if hasattr(loaded, "caption"):
-        cited = partial(add_citations, partial(add_empty, loaded.caption))
-        loaded.caption = partial(add_kept, cited)
+        chosen = loaded.best or options.get(BEST)
+        loaded.caption = partial(write_caption, loaded.caption, chosen)
     return loaded
 
 
@@ -118,7 +108,6 @@ def describe_kept(product: str, paths: dict[str, Path], tables: dict, store: Pat
 
 
 def add_kept_column(table, said: str):
-    """Return a table with the sentence about kept runs, if there is one, as its column `kept`."""
     return table.assign(**{KEPT: said}) if said else table
 
 
@@ -127,30 +116,21 @@ def drop_kept(table):
     return table.drop(columns=[KEPT, CHANGED], errors="ignore")
 
 
-def add_kept(caption: Callable, table) -> str:
-    """Add to a product's caption how many of its runs are kept with the study."""
-    said = table[KEPT].iloc[0] if KEPT in table and len(table) else ""
-    return f"{caption(drop_kept(table))} {said}".strip() if said else caption(table)
+def write_caption(caption: Callable, best: dict | None, table) -> str:
+    """Write a product's caption with what any product may have.
 
+    This is how runs were chosen, why cells are empty, the sources of published values, and kept
+    runs.
+    """
+    from fedgrid.analysis import choice, tables
 
-def add_empty(caption: Callable, table) -> str:
-    """Add to a product's caption which methods have no accuracy, and why."""
-    from fedgrid.analysis import tables
-
-    return f"{caption(table)}{tables.describe_empty(table)}"
-
-
-def add_citations(caption: Callable, table) -> str:
-    """Add to a product's caption where its published values are from, if from several sources."""
-    said = f" {table[CITED].iloc[0]}" if CITED in table and len(table) else ""
-    return f"{caption(table)}{said}"
-
-
-def add_choice(caption: Callable, best: dict, table) -> str:
-    """Add to a product's caption how its runs were chosen."""
-    from fedgrid.analysis import choice
-
-    return f"{caption(table)} {choice.describe_choice(best)}"
+    shown = drop_kept(table)
+    parts = [caption(shown)]
+    if best is not None:
+        parts.append(choice.describe_choice(best))
+    parts[-1] += tables.describe_empty(shown)
+    parts += [table[name].iloc[0] for name in (CITED, KEPT) if name in table and len(table)]
+    return " ".join(filter(None, parts))
 
 
 def draw_table(product: SimpleNamespace, tables: dict, study: Study, scale: str):
@@ -174,13 +154,11 @@ def draw_table(product: SimpleNamespace, tables: dict, study: Study, scale: str)
 
 
 def bind_options(function: Callable, options: dict) -> Callable:
-    """Bind those options of a product to a function that the function takes by name."""
     taken = inspect.signature(function).parameters
     return partial(function, **{name: value for name, value in options.items() if name in taken})
 
 
 def lacks_column(problem: KeyError, tables: Iterable) -> bool:
-    """Whether pandas raised the error for a column that a table lacks."""
     *_, innermost = traceback.walk_tb(problem.__traceback__)
     asked_of_pandas = innermost[0].f_globals["__name__"].startswith("pandas.")
     return asked_of_pandas and any(problem.args[0] not in table for table in tables)
@@ -230,6 +208,5 @@ def read_table(path: Path):
 
 
 def lay_out(product, table):
-    """Lay out a product's table for readers."""
     table = drop_kept(table)
     return product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])

@@ -4,7 +4,7 @@ import pandas as pd
 
 from fedgrid.analysis import tables, verdicts
 from fedgrid.analysis.gains import PAIRS
-from fedgrid.analysis.scores import SETTING, mean_over_seeds, pair_runs, score_runs
+from fedgrid.analysis.scores import SETTING, mean_over_seeds, pair_runs, score_runs, strict_mean
 from fedgrid.report.gains import write_gain
 from fedgrid.study.records import Study
 
@@ -23,17 +23,12 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, reference: str) -> pd.Dat
     clients = runs.groupby(KEYS, sort=False)["effective_clients"].mean().reset_index()
     others = [name for name in table["method"].unique() if name != reference]
     pairs = pair_runs(means, reference, others or [reference])
-    gaps = pairs.assign(gap=-pairs["accuracy"]).groupby(["over", *SETTING], sort=False)
-    differences = pd.DataFrame(
-        [
-            (
-                *(*key, values.mean(skipna=False)),
-                *(*verdicts.confidence_interval(values.to_numpy()), len(values)),
-            )
-            for key, values in gaps["gap"]
-        ],
-        columns=[*KEYS, "difference", "low", "high", PAIRS],
-    )
+    gaps = pairs.assign(gap=-pairs["accuracy"]).groupby(["over", *SETTING], sort=False)["gap"]
+    rows = [
+        (*key, strict_mean(gap), *verdicts.confidence_interval(gap.to_numpy()), len(gap))
+        for key, gap in gaps
+    ]
+    differences = pd.DataFrame(rows, columns=[*KEYS, "difference", "low", "high", PAIRS])
     table = table.merge(clients, on=KEYS).merge(differences, how="left", on=KEYS)
     table = table.assign(reference=reference, scale=scale)
     numbers = ("mean", "std", "difference", "low", "high", "effective_clients")
@@ -41,22 +36,17 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, reference: str) -> pd.Dat
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per variant, a column per dataset and partition: accuracy and difference."""
-    accuracy = tables.lay_out(table)
     columns = table[["difference", "low", "high", PAIRS, "seeds"]].itertuples(index=False)
     known = table.assign(gap=[write_gain(*row) for row in columns], diverged=0, seeds=1)
-    gap = tables.lay_out(known, "{gap}", "")
-    clients = tables.lay_out(known, "{effective_clients:.1f}", "")
     parts = {
-        "accuracy (%)": accuracy,
-        "difference [95 % interval]": gap,
-        "effective clients": clients,
+        "accuracy (%)": tables.lay_out(table),
+        "difference [95 % interval]": tables.lay_out(known, "{gap}", ""),
+        "effective clients": tables.lay_out(known, "{effective_clients:.1f}", ""),
     }
     return pd.concat(parts, axis=1)
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     return (
         f"The {tables.describe_score_and_unit(table)}, mean ± standard deviation over seeds, the "
         f"difference to {tables.join_values(table, 'reference')} by pairs of runs, and effective "

@@ -6,8 +6,6 @@ is about it. `we_test` says in words how we read the sentence.
 The product `contrasts` shows every comparison.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -30,7 +28,7 @@ EVIDENCE = {  # the verb for one comparison and for several, and what follows it
 }
 COLUMNS = [*claim_text.STATED, "published", "published_verdict", "ours", "our_verdict"]
 COLUMNS += ["missing", *verdicts.DECIDING, "verdict", "caution"]
-ROUNDED = {"difference": 4, "low": 4, "high": 4, "p": 4}  # decimals
+ROUNDED = dict.fromkeys(("difference", "low", "high", "p"), 4)  # decimals
 
 
 def draw(
@@ -73,7 +71,10 @@ def draw(
         others = verdicts.other_metrics(runs, metrics)
         given = scores, interpolation, choose, missing, more
         judged = verdicts.judge_by_metric(study, runs, others, *given)
-        table = add_verdicts(table, judged, others)
+        for metric in others:
+            by_claim = judged[judged["metric"] == metric].set_index("claim")["our_verdict"]
+            table[f"{verdicts.BY}{metric}"] = table["claim"].map(by_claim)
+        table = verdicts.add_changes(table, "our_verdict", others)
     return table
 
 
@@ -85,7 +86,6 @@ def judge_claims(
     missing: dict[int, int],
     claim: int | None = None,
 ) -> pd.DataFrame:
-    """Return a row per claim, or the row of one: what is stated, the evidence and the verdict."""
     rows = [
         {"claim": number, **judge_claim(each, values, printed, missing[number], scale, study)}
         for number, each in verdicts.number_claims(study, claim)
@@ -93,14 +93,6 @@ def judge_claims(
     judged = pd.DataFrame(rows, columns=["claim", *COLUMNS[len(claim_text.STATED) :]])
     judged = judged.assign(compared=claim_text.write_comparisons(judged, study))
     return claim_text.state_claims(study, claim).merge(judged, on="claim").round(ROUNDED)
-
-
-def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str]) -> pd.DataFrame:
-    """Add a column of our verdicts for each other metric, and whether they change."""
-    for metric in others:
-        by_claim = judged[judged["metric"] == metric].set_index("claim")["our_verdict"]
-        table[f"{verdicts.BY}{metric}"] = table["claim"].map(by_claim)
-    return verdicts.add_changes(table, "our_verdict", others)
 
 
 def judge_claim(
@@ -112,10 +104,8 @@ def judge_claim(
     study: Study,
 ) -> dict:
     """Judge one claim by printed numbers and by our values; `missing` comparisons have no runs."""
-    theirs, ours = (
-        verdicts.judge_printed(claim, printed, study),
-        verdicts.compare_claim(claim, values, missing),
-    )
+    theirs = verdicts.judge_printed(claim, printed, study)
+    ours = verdicts.compare_claim(claim, values, missing)
     verdict = verdicts.combine_verdicts(ours, claim.get("share"), missing)
     final = theirs["published_verdict"]
     differs = scale != PAPER and verdict not in (verdicts.HOLDS, verdicts.UNDECIDED)
@@ -146,7 +136,6 @@ def describe_evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the layout for readers: sentence, evidence, deciding numbers, verdict."""
     shown = table[["says", "we_test", "reading", "published", "ours"]].astype(object).fillna("")
     shown = shown.assign(
         deciding=table["compared"].astype(object).fillna(""),
@@ -159,7 +148,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_difference(row) -> str:
-    """Write a difference with its interval and p."""
     if pd.isna(row.difference):
         return ""
     if np.isinf(row.difference):
@@ -173,21 +161,13 @@ def write_seeds(seeds: float) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the verdicts."""
     if table.empty:
         return "The study has no claims."
+    missing = " Only a part of the study's runs was asked for. The comparisons that this part "
+    missing += "lacks count as undecided."
     return (
         f"Claims of the paper; our evidence is of the {tables.join_values(table, 'speaks_of')}. A "
         "verdict is 'holds' or 'does not hold' if the 95 % intervals of paired differences over "
-        f"seeds decide it.{verdicts.describe_changes(table, 'claims')}{describe_missing(table)}"
-    )
-
-
-def describe_missing(table: pd.DataFrame) -> str:
-    """Write a sentence about comparisons without runs; empty if every comparison has runs."""
-    if not table["missing"].any():
-        return ""
-    return (
-        " Only a part of the study's runs was asked for. The comparisons that this part lacks "
-        "count as undecided."
+        f"seeds decide it.{verdicts.describe_changes(table, 'claims')}"
+        f"{missing * bool(table['missing'].any())}"
     )

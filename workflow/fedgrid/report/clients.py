@@ -6,6 +6,7 @@ mean weighted by test samples. A run that ended before others of its setting div
 has no numbers.
 """
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,14 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, looks, tables
 from fedgrid.analysis.scores import CELL, RUN, SETTING, strict_mean
-from fedgrid.partitions import write_label
 from fedgrid.report import convergence
+from fedgrid.report._rows import has_several, name_rows
 from fedgrid.study.records import Study
 
 MODELS = {"own": "own model", "server": "server's model"}
 DECILES = [f"decile{k}" for k in range(1, 10)]
 CURVE = ["worst", *DECILES, "best"]  # what a figure shows, from left to right
+TICKS = ["worst", "", "2", "", "4", "", "6", "", "8", "", "best"]
 STATISTICS = ["weighted", "mean", "spread", *CURVE]
 SHOWN = {"weighted": "weighted mean", "mean": "mean", "spread": "deviation", "worst": "worst"}
 SHOWN |= {"decile1": "decile 1", "decile5": "median", "decile9": "decile 9", "best": "best"}
@@ -45,7 +47,6 @@ def draw(clients: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def summarise_clients(run: pd.DataFrame) -> dict:
-    """Summarise the accuracies of a run's clients in one row, in percent."""
     facts = run.iloc[0][[*RUN, "round", "rounds"]].to_dict() | {"clients": run["client"].nunique()}
     for model in MODELS:
         evaluated = run[run[f"{model}_accuracy"].notna()]
@@ -64,29 +65,23 @@ def compute_statistics(percent: np.ndarray, samples: np.ndarray) -> list[float]:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method and setting: some statistics of both models, as texts."""
-    facts = table.to_dict("records")
-    shown = pd.DataFrame({
-        (label, words): [write_mean(row, f"{model}_{name}") for row in facts]
-        for model, label in MODELS.items() for name, words in SHOWN.items()
-    })  # fmt: skip
-    several = ["protocol_label"] * (table["protocol"].nunique() > 1)
-    index = table[["method_label", "dataset_label", "partition", *several]]
-    index = index.assign(partition=index["partition"].map(write_label))
-    index.columns = [name.removesuffix("_label") for name in index.columns]
-    return shown.set_index(pd.MultiIndex.from_frame(index))
-
-
-def write_mean(row: dict, name: str) -> str:
-    """Write a mean and its deviation."""
-    return tables.write_cell({**row, "mean": row[name], "std": row[f"{name}_std"]})
+    shown = {}
+    for model, name in product(MODELS, SHOWN):
+        column = f"{model}_{name}"
+        facts = table.assign(mean=table[column], std=table[f"{column}_std"]).to_dict("records")
+        shown[MODELS[model], SHOWN[name]] = [tables.write_cell(row) for row in facts]
+    index = name_rows(table, has_several(table))
+    return pd.DataFrame(shown).set_index(pd.MultiIndex.from_frame(index))
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per dataset and partition: accuracy against the decile of clients."""
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), width=2.6, sharey="row")
-    table = table.assign(line=name_lines(table))
+    lines = table["method_label"]
+    if has_several(table):
+        lines = lines + " (" + table["protocol_label"] + ")"
+    table = table.assign(line=lines)
     named = table.drop_duplicates("line")
     methods = dict(zip(named["line"], named["method"], strict=True))
     look = looks.list_looks(named["line"], study, methods, looks.SOLID)
@@ -97,9 +92,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
                 band = figures.has_band(look[facts["line"]], len(here))
                 plot_curves(axes, facts, look[facts["line"]], band)
             axes.set_title(figures.write_setting(study, dataset, partition))
-            axes.set_xticks(
-                range(len(CURVE)), ["worst", "", "2", "", "4", "", "6", "", "8", "", "best"]
-            )
+            axes.set_xticks(range(len(CURVE)), TICKS)
         figures.label_rows(row, "accuracy on clients'\ntest sets (%)")
         for axes in row:
             axes.set_xlabel("decile of clients")
@@ -107,13 +100,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         grid[0][0].plot([], [], "--", color="0.4", label=MODELS["server"])
     figures.legend(figure, [axes for row in grid for axes in row])
     return figure
-
-
-def name_lines(table: pd.DataFrame) -> list[str]:
-    """Return the label of every row: the method's, with the protocol's if there are several."""
-    if table["protocol"].nunique() < 2:
-        return table["method_label"].tolist()
-    return [f"{row.method_label} ({row.protocol_label})" for row in table.itertuples()]
 
 
 def plot_curves(axes: Axes, facts: dict, look: dict, band: bool) -> None:
@@ -131,7 +117,6 @@ def plot_curves(axes: Axes, facts: dict, look: dict, band: bool) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     lost = " A setting with a run that diverged has no numbers." * bool(table["diverged"].any())
     return (
         f"Accuracy over {tables.join_values(table, 'clients')} clients on their own test sets "

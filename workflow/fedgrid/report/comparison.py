@@ -42,15 +42,16 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     columns = ["dataset_label", "partition"]
     if tables.is_in_heading(table, "protocol"):
         columns.append("protocol_label")
-    cells = tables.write_cells(table)
     texts = {
-        "ours": table.assign(cell=cells).apply(write_ours, axis=1),
-        "last round": table.apply(write_last, axis=1),
+        "ours": table.assign(cell=tables.write_cells(table)).apply(write_ours, axis=1),
+        "last round": table["final"].map(write_percent),
+        "smoothed": table.apply(write_smoothed, axis=1),
+        "reference": table["reference"].map(write_percent),
+        "published": table.apply(write_published, axis=1),
     }
-    texts["smoothed"] = table.apply(write_smoothed, axis=1)
-    texts["reference"] = table["reference"].map(lambda p: "" if np.isnan(p) else f"{p:.2f}")
-    texts["published"] = table.apply(write_published, axis=1)
-    texts |= {name: table.apply(write_source, axis=1, name=name) for name in list_sources(table)}
+    for name in list_sources(table):
+        theirs = table.assign(mean=table[name], std=table[f"{name}{STD}"], diverged=0)
+        texts[name] = [tables.write_cell(row) for row in theirs.to_dict("records")]
     long = pd.concat(table.assign(what=what, cell=text) for what, text in texts.items())
     long = long[long["cell"] != ""].rename(columns={"method_label": "method_"})
     methods, order = table["method_label"].unique(), table.set_index(columns).index.unique()
@@ -62,48 +63,33 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranked(row: tuple, column: tuple) -> bool:
-    """Whether a cell is compared with others: our best accuracies."""
     return row[-1] == "ours"
 
 
 def write_ours(row: pd.Series) -> str:
-    """Write our accuracy in percent and the speed-up; empty without an accuracy."""
     if row["diverged"]:
         some = f"{row['diverged']:g} of {row['seeds']:g} " if row["seeds"] > 1 else ""
         return f"{some}diverged at {row['diverged_at']:g} ({FAILED})"
     return row["cell"] + ("" if np.isnan(row["speedup"]) else f" ({row['speedup']:.2f}x)")
 
 
-def write_last(row: pd.Series) -> str:
-    """Write the accuracy after the last round in percent."""
-    return "" if np.isnan(row["final"]) else f"{row['final']:.2f}"
+def write_percent(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.2f}"
 
 
 def write_smoothed(row: pd.Series) -> str:
-    """Write the last moving average in percent, and its difference to the published value."""
-    if np.isnan(row["smoothed"]):
-        return ""
-    gap = row["smoothed_difference"]
-    return f"{row['smoothed']:.2f}" + ("" if np.isnan(gap) else f" ({gap:+.2f})")
+    gap = row["smoothed_difference"]  # missing without a moving average
+    return write_percent(row["smoothed"]) + ("" if np.isnan(gap) else f" ({gap:+.2f})")
 
 
 def write_published(row: pd.Series) -> str:
-    """Write the published accuracy in percent and the published speed-up."""
-    if np.isnan(row["published"]):
-        return ""
-    speedup, text = row["published_speedup"], f"{row['published']:.2f}"
-    if isinstance(speedup, str):
-        return f"{text} ({speedup})"
-    return text if pd.isna(speedup) else f"{text} ({speedup:.2f}x)"
-
-
-def write_source(row: pd.Series, name: str) -> str:
-    """Write the accuracy by another source than the study's paper in percent."""
-    return tables.write_cell({"mean": row[name], "std": row[f"{name}{STD}"], "diverged": 0})
+    speedup, text = row["published_speedup"], write_percent(row["published"])
+    if not text or pd.isna(speedup):
+        return text
+    return f"{text} ({speedup})" if isinstance(speedup, str) else f"{text} ({speedup:.2f}x)"
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     over = tables.join_values(table, "over_label")
     known = bool(table["published"].notna().any())
     beside = ["the accuracy after the last round", "its last moving average"]

@@ -45,6 +45,9 @@ LABEL = "sample counts to the power shown"
 SHADES = ("0.3", "0.55", "0.75")  # of the lines, one per protocol
 MARKS = ("s", "^", "D", "v", "P")  # of the placebos of a method
 HEIGHT, LEAST = 2.5, 2.2  # inches of a panel
+# Of a number below its point of the line.
+NUMBER: dict[str, Any] = {"xytext": (0, -9), "textcoords": "offset points", "ha": "center"}
+NUMBER |= {"fontsize": 6}
 ROOM = 0.12  # the part of a panel above and below its points
 Names = str | list[str]
 
@@ -66,7 +69,9 @@ def draw(
     `line` has a number per method. Shares are in percent, and distances of them in points.
     Without a seed that has a line the table is empty.
     """
-    roles, runs = list_roles(line, listed(points), placebos or {}), measure_runs(runs, metric)
+    roles = list_roles(line, listed(points), placebos or {})
+    trained = runs[runs["round"] > 0].groupby(RUN, sort=False)[EFFECTIVE].mean()
+    runs = score_runs(runs, metric).merge(trained.reset_index(), how="left", on=RUN)
     settings = [select_whole_lines(part, [*line]) for _, part in runs.groupby(SETTING, sort=False)]
     if not any(map(len, settings)):
         return pd.DataFrame(columns=["role", *CELL, EFFECTIVE, "mean", "scale"])
@@ -87,12 +92,6 @@ def list_roles(
     return pd.DataFrame(rows, columns=["role", "method", "of_method", "number"])
 
 
-def measure_runs(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return a row per run: its score in the column `metric`, and its effective number."""
-    trained = runs[runs["round"] > 0].groupby(RUN, sort=False)[EFFECTIVE].mean()
-    return score_runs(runs, metric).merge(trained.reset_index(), how="left", on=RUN)
-
-
 def select_whole_lines(runs: pd.DataFrame, line: list[str]) -> pd.DataFrame:
     """Keep the seeds that have runs of every method of the line that occurs in a setting."""
     on_line = runs[runs["method"].isin(line)]
@@ -106,12 +105,11 @@ def place_methods(runs: pd.DataFrame, roles: pd.DataFrame, metric: str) -> pd.Da
     means = mean_over_seeds(runs, CELL, metric).merge(effective[[*CELL, EFFECTIVE]], on=CELL)
     table = roles.merge(means, on="method")
     line = runs[runs["method"].isin(roles.loc[roles["role"] == LINE, "method"])]
-    facts = [
-        {}
-        if role == LINE
-        else summarise_distances(measure_distances(line, runs[runs["method"] == name], metric))
-        for role, name in zip(table["role"], table["method"], strict=True)
-    ]
+    facts: list[dict] = []
+    for role, name in zip(table["role"], table["method"], strict=True):
+        own = runs[runs["method"] == name]
+        far = {} if role == LINE else summarise_distances(measure_distances(line, own, metric))
+        facts.append(far)
     return table.join(pd.DataFrame(facts, index=table.index, columns=DISTANCE))
 
 
@@ -143,16 +141,14 @@ def summarise_distances(by_seed: pd.DataFrame) -> dict:
         return {"distance_seeds": 0}
     sample = by_seed["distance"]
     numbers = strict_mean(sample), *verdicts.confidence_interval(sample.to_numpy()), len(sample)
-    return dict(
-        zip(DISTANCE, (*numbers, tables.write_seed_differences(by_seed, "distance")), strict=True)
-    )
+    texts = tables.write_seed_differences(by_seed, "distance")
+    return dict(zip(DISTANCE, (*numbers, texts), strict=True))
 
 
 # -- the figure -----------------------------------------------------------------------------------
 
 
 def plot(table: pd.DataFrame, study: Study, line_label: str = LABEL) -> Figure:
-    """Draw a panel per dataset and partition: the line and the points."""
     if table.empty:
         return figures.make_blank()
     table = add_looks(table, line_label)
@@ -193,19 +189,12 @@ def plot_line(axes: Axes, line: pd.DataFrame, name: str) -> None:
     look = {"color": line["colour"].iloc[0]}
     figures.plot_band(axes, line, EFFECTIVE, look, marker=".", label=name, zorder=1)
     for number, *place in line[["number", EFFECTIVE, "mean"]].dropna().itertuples(index=False):
-        text: dict[str, Any] = {
-            "xytext": (0, -9),
-            "textcoords": "offset points",
-            "ha": "center",
-            "fontsize": 6,
-        }
-        axes.annotate(f"{number:g}", place, **text, **look, zorder=5)
+        axes.annotate(f"{number:g}", place, **NUMBER, **look, zorder=5)
     gone = line.loc[line["diverged"] > 0, EFFECTIVE]
     figures.plot_crosses(axes, gone, look["color"], axes.get_xaxis_transform())
 
 
 def plot_point(axes: Axes, point: dict) -> None:
-    """Draw a method filled or a placebo hollow, with its deviation; a cross if a run diverged."""
     colour, place = point["colour"], point[EFFECTIVE]
     inside = "white" if point["role"] == PLACEBO else colour
     axes.errorbar(
@@ -217,52 +206,38 @@ def plot_point(axes: Axes, point: dict) -> None:
 
 
 def write_distances(table: pd.DataFrame) -> list[str]:
-    """Return a text for every method: its mean distance to the line with the interval."""
+    """Write a text for every method: `FedSLS +1.20 [0.40, 2.00]`, or why it has no distance."""
     points = table[table["role"] == POINT]
     names = points["method_label"]
     if tables.is_in_heading(table, "protocol"):
         names = names + " (" + points["protocol_label"] + ")"
-    return [f"{name} {text}" for name, text in zip(names, write_distance(points), strict=True)]
-
-
-def write_distance(table: pd.DataFrame) -> list[str]:
-    """Return the distances as texts: `+1.20 [0.40, 2.00]`, or why there is none."""
-    rows = table[["distance", "distance_low", "distance_high"]].itertuples(index=False)
-    digits = 2 if metrics.in_percent(tables.find_metric(table)) else 3
-    texts = [tables.write_interval(mean, low, high, "+", digits) for mean, low, high in rows]
-    empty = ["diverged" if seeds else OUTSIDE for seeds in table["distance_seeds"]]
-    return [text or other for text, other in zip(texts, empty, strict=True)]
+    digits = 2 if metrics.in_percent(tables.find_metric(points)) else 3
+    texts = []
+    for name, row in zip(names, points[DISTANCE[:4]].itertuples(index=False), strict=True):
+        mean, low, high, seeds = row
+        written = tables.write_interval(mean, low, high, "+", digits)
+        texts.append(f"{name} {written or ('diverged' if seeds else OUTSIDE)}")
+    return texts
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the line, the points and the distances."""
     if table.empty:
         return "There is nothing to show: no seed has runs of the methods of the line."
-    on_line = table["role"] == LINE
-    placebos = " A hollow mark is a placebo, in the colour of its method." * bool(
-        (table["role"] == PLACEBO).any()
-    )
+    on_line, hollow = table["role"] == LINE, bool((table["role"] == PLACEBO).any())
+    placebos = " A hollow mark is a placebo, in the colour of its method." * hollow
     cross = " A cross marks a method with a run that diverged." * bool(table["diverged"].any())
     points = table[table["role"] == POINT]
     some = points[points["distance_seeds"].between(1, points["seeds"] - 1)]
-    few = " Not every seed lies between the ends of its line for {}.".format(
-        ", ".join(some["method_label"].unique())
-    ) * bool(len(some))
+    names = ", ".join(some["method_label"].unique())
+    few = f" Not every seed lies between the ends of its line for {names}." * bool(names)
+    several, distances = table["dataset"].nunique() > 1, []
+    for (dataset, partition), part in table.groupby(["dataset", "partition"], sort=False):
+        place = f"{dataset}, " * several + write_label(partition)
+        distances.append(f"{place}: {', '.join(write_distances(part))}")
     return (
         f"The {tables.describe_score_and_unit(table)} by the effective number of clients of the "
         f"weights{tables.describe_spread(table)}: {tables.describe_scope(table)}. The "
         f"line is of {', '.join(table.loc[on_line, 'method_label'].unique())}. Distance of "
         "a method above the line at its own effective number, mean over seeds with its 95 % "
-        "interval: "
-        f"{describe_distances(table)}.{placebos}{few}{cross}"
-    )
-
-
-def describe_distances(table: pd.DataFrame) -> str:
-    """Write the distances of all panels, each after its partition."""
-    settings = table.groupby(["dataset", "partition"], sort=False)
-    several = table["dataset"].nunique() > 1
-    return "; ".join(
-        f"{f'{dataset}, ' * several}{write_label(partition)}: {', '.join(write_distances(part))}"
-        for (dataset, partition), part in settings
+        f"interval: {'; '.join(distances)}.{placebos}{few}{cross}"
     )

@@ -34,5 +34,4 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the values."""
     return f"The settings that the runs recorded: {tables.join_values(table, 'scale')} scale."

@@ -8,19 +8,18 @@ run that ended early diverged, and its setting has no numbers. A class without i
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL, RUN, SETTING, strict_mean
-from fedgrid.partitions import write_label
+from fedgrid.report._rows import has_several, name_rows
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.records import Study
 
 COLUMNS = {"server": "of_class_", "own": "own_of_class_"}  # of predictions.csv, before the class
-MODELS = {"server": "the server's model", "own": "clients' own models"}
+MODELS = {"server": "the server's model takes", "own": "clients' own models take"}
 PAIR = ["class", "taken_for"]
 MANY = 12  # classes, from which on not each one is written at an axis
 PANEL = 1.6  # inches
@@ -34,7 +33,8 @@ def draw(
     `model` is `server` or `own`.
     """
     known("value of `model`", model, COLUMNS)
-    shares = compute_shares(select_last(predictions), COLUMNS[model])
+    last = predictions["round"] == predictions.groupby(RUN)["round"].transform("max")
+    shares = compute_shares(predictions[last], COLUMNS[model])
     groups = shares.groupby([*CELL, *PAIR], sort=False)
     table = groups.agg(
         mean=("share", strict_mean),
@@ -50,12 +50,6 @@ def draw(
     return table.assign(model=model, scale=scale).round({"mean": 4, "std": 4})
 
 
-def select_last(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of each run's last evaluation; `whole` says whether it came to its end."""
-    last = predictions["round"] == predictions.groupby(RUN)["round"].transform("max")
-    return predictions.assign(whole=predictions["round"] == predictions["rounds"])[last]
-
-
 def compute_shares(predictions: pd.DataFrame, beginning: str) -> pd.DataFrame:
     """Return a row per run, class and class that it is taken for, with the share in percent.
 
@@ -69,18 +63,18 @@ def compute_shares(predictions: pd.DataFrame, beginning: str) -> pd.DataFrame:
             "part of the model"
         )
     classes = predictions.groupby(RUN)["class"].transform("nunique")  # datasets may differ
-    about = [*RUN, "rounds", "whole", "classes", "taken_for"]
+    about = [*RUN, "round", "rounds", "classes", "taken_for"]
     named = predictions.assign(classes=classes).rename(columns={"class": "taken_for"})
     long = named.melt(about, columns, "class", "images")
     long["class"] = long["class"].str.removeprefix(beginning).astype(int)
     long = long[long["class"] < long["classes"]]
     images = long.groupby([*RUN, "class"])["images"].transform("sum", min_count=1)
     share = 100 * long["images"] / images.where(images > 0)
-    return long.assign(share=share.where(long["whole"])).sort_values(PAIR, kind="stable")
+    whole = long["round"] == long["rounds"]
+    return long.assign(share=share.where(whole)).sort_values(PAIR, kind="stable")
 
 
 def find_names(predictions: pd.DataFrame) -> dict[tuple[str, int], str]:
-    """Return the names of classes by dataset and number, if the data have them."""
     if "class_name" not in predictions:
         return {}
     named = predictions.dropna(subset="class_name").drop_duplicates(["dataset", "class"])
@@ -90,16 +84,15 @@ def find_names(predictions: pd.DataFrame) -> dict[tuple[str, int], str]:
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method and setting: the accuracy on each class."""
     right = table[table["class"] == table["taken_for"]]
-    right = right.assign(diverged=0, partition=right["partition"].map(write_label))
-    right["cell"] = [tables.write_cell(row) for row in right.to_dict("records")]
-    several = ["protocol_label"] * (table["protocol"].nunique() > 1)
-    index = ["method_label", "dataset_label", "partition", *several]
-    cells = right.pivot(index=index, columns="class", values="cell")
-    cells = cells.reindex(right.set_index(index).index.unique())
+    texts = [tables.write_cell(row | {"diverged": 0}) for row in right.to_dict("records")]
+    named = name_rows(right, has_several(table))
+    index = [*named]
+    cells = named.assign(cell=texts, of_class=right["class"])
+    order = named.set_index(index).index.unique()
+    cells = cells.pivot(index=index, columns="of_class", values="cell").reindex(order)
     labels = right["class_label"].astype(str).groupby(right["class"])
     names = labels.first()[labels.nunique() == 1]  # datasets may name a class differently
-    named = [name.removesuffix("_label") for name in index]
-    return cells.fillna("").rename(columns=names).rename_axis(index=named, columns=None)
+    return cells.fillna("").rename(columns=names).rename_axis(columns=None)
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
@@ -136,16 +129,11 @@ def arrange_panels(table: pd.DataFrame) -> list[list[pd.DataFrame]]:
 
 
 def plot_panel(axes: Axes, part: pd.DataFrame):
-    """Draw the matrix of one method and setting; the first class is at the top."""
     shares = part.pivot(index="class", columns="taken_for", values="mean")
     axes.grid(visible=False)
-    style: dict[str, Any] = {
-        "cmap": "Blues",
-        "vmin": 0,
-        "vmax": 100,
-        "rasterized": len(shares) > MANY,
-    }
-    mesh = axes.pcolormesh(shares.columns, shares.index, shares, shading="nearest", **style)
+    style: dict[str, Any] = {"cmap": "Blues", "vmin": 0, "vmax": 100, "shading": "nearest"}
+    style["rasterized"] = len(shares) > MANY
+    mesh = axes.pcolormesh(shares.columns, shares.index, shares, **style)
     axes.set_aspect("equal")
     axes.invert_yaxis()
     if len(shares) <= MANY:
@@ -157,13 +145,10 @@ def plot_panel(axes: Axes, part: pd.DataFrame):
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers, and say where there are none."""
     lost = " A setting with a run that diverged, and a class without images, have no numbers."
+    lost *= bool(table["mean"].isna().any())
     return (
-        "Test images of each class by the class that "
-        f"{MODELS[table['model'].iloc[0]]} take{'s' * (table['model'].iloc[0] == 'server')} them "
-        "for, in percent of the images of the class after the last round; the accuracy on a class "
-        f"is where both are one class. Means over seeds: {tables.describe_scope(table)}."
-        + lost
-        * bool(np.isnan(table["mean"]).any())
+        f"Test images of each class by the class that {MODELS[table['model'].iloc[0]]} them for, "
+        "in percent of the images of the class after the last round; the accuracy on a class is "
+        f"where both are one class. Means over seeds: {tables.describe_scope(table)}.{lost}"
     )

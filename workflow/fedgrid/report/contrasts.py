@@ -11,12 +11,8 @@ from fedgrid.study.records import Study
 
 OPTIONS = {"metrics": "way"}  # what they name (study/options.py)
 BY_CLAIM = True  # as for `claims`
-NO_CLAIM: Claim = {
-    "says": "",
-    "section": "",
-    "method": [],
-    "least": 0,
-}  # a claim without comparisons
+# A claim without comparisons.
+NO_CLAIM: Claim = {"says": "", "section": "", "method": [], "least": 0}
 
 
 def draw(
@@ -48,18 +44,14 @@ def draw(
         for number, each_claim in verdicts.number_claims(study, claim)
     ]
     nothing = verdicts.compare_by_metric(NO_CLAIM, values, others).assign(claim=0)
-    table = pd.concat([each_claim for each_claim in parts if len(each_claim)] or [nothing]).assign(
-        scale=scale
-    )
+    table = pd.concat([part for part in parts if len(part)] or [nothing]).assign(scale=scale)
     table.insert(0, "claim", table.pop("claim"))
-    rounded = [
-        f"{name}{suffix}" for name in verdicts.EFFECT for suffix in ("", *(f"_{w}" for w in others))
-    ]
+    ends = ["", *(f"_{way}" for way in others)]
+    rounded = [f"{name}{end}" for name in verdicts.EFFECT for end in ends]
     return table.round(dict.fromkeys([*rounded, "p"], 4))
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     if table.empty:
         return (
             "There is no comparison: the study has no claims, or there are no runs of the methods "

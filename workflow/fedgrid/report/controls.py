@@ -33,13 +33,14 @@ from fedgrid.analysis.scores import (
     strict_mean,
     subtract_runs,
 )
-from fedgrid.partitions import write_label
+from fedgrid.report._rows import name_rows
 from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"placebos": "method", "over": "method", "metric": "metric", "metrics": "way"}
 ROLES = ("method", "plain", "placebo")
+AXES = ("dataset", "partition", "protocol", "method", "placebo")
 LABELLED = (*ROLES, "dataset", "protocol")
 Names = str | list[str]
 
@@ -75,7 +76,6 @@ def draw(
 
 
 def list_trios(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list[tuple[str, ...]]:
-    """List each method with a plain method and a placebo; UsageError if `over` lacks a method."""
     claim: claims.Claim = {"says": "", "section": "", "method": [*placebos], "over": over}
     claims.check_others("the option `over` of controls", claim)
     plain = claims.others(claim)
@@ -91,7 +91,6 @@ def list_trios(placebos: dict[str, Names], over: Names | dict[str, Names]) -> li
 
 
 def compare_trios(runs: pd.DataFrame, metric: str, trios: list[tuple[str, ...]]) -> Iterator[dict]:
-    """Compare each trio in each setting by one metric; yield a row for each."""
     check_metric(runs, metric)
     scores = (
         score_runs(select_scored(runs, metric), metric)
@@ -116,7 +115,6 @@ def compare_trios(runs: pd.DataFrame, metric: str, trios: list[tuple[str, ...]])
 
 
 def collect_scores(means: list[pd.Series]) -> dict:
-    """Collect means, deviations, seeds and diverged runs of the three methods of a row."""
     facts = {
         f"{role}_{name}": row[name]
         for role, row in zip(ROLES, means, strict=True)
@@ -130,18 +128,15 @@ def add_verdicts(
 ) -> pd.DataFrame:
     """Add a column of verdicts for each other way to score the runs, and whether they change."""
     for way in ways:
-        scored_so = ((metric, score_by(some, way)) for metric, some in runs.items())
-        column = [
+        table[f"{verdicts.BY}{way}"] = [
             row["verdict"]
-            for metric, some in scored_so
-            for row in compare_trios(some, metric, trios)
+            for metric, some in runs.items()
+            for row in compare_trios(score_by(some, way), metric, trios)
         ]
-        table[f"{verdicts.BY}{way}"] = column
     return verdicts.add_changes(table, "verdict", ways)
 
 
 def judge_differences(pairs: dict[str, pd.DataFrame], metric: str) -> dict:
-    """Compute each difference with its interval, pairs and seeds, and the verdict of a row."""
     facts: dict[str, Any] = {}
     for name, pair in pairs.items():
         low, high = verdicts.confidence_interval(pair["accuracy"].to_numpy())
@@ -157,7 +152,6 @@ def judge_differences(pairs: dict[str, pd.DataFrame], metric: str) -> dict:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per metric, setting, method and placebo: scores, differences and verdict."""
     if table.empty:
         return table.set_index("method")
     shown = {
@@ -167,19 +161,14 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     }
     for name, roles in DIFFERENCES.items():
         shown[" - ".join(roles) + " [95 %]"] = write_differences(table, name)
-    shown |= {"pairs": write_counts(table), "verdict": table["verdict"]}
+    counts = table[[f"{name}_pairs" for name in DIFFERENCES]].itertuples(index=False)
+    pairs = [", ".join(map(str, {*row} if len({*row}) == 1 else row)) for row in counts]
+    shown |= {"pairs": pairs, "verdict": table["verdict"]}
     shown = pd.DataFrame(shown).join(verdicts.show_by_metric(table))
-    return shown.set_index(pd.MultiIndex.from_frame(index_rows(table)))
-
-
-def index_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the names of the rows; the metric and the protocol only if there are several."""
-    axes = {"metric": table["of"].map(describe_metric), "dataset": table["dataset_label"]}
-    axes |= {"partition": table["partition"].map(write_label), "protocol": table["protocol_label"]}
-    axes |= {"method": table["method_label"], "placebo": table["placebo_label"]}
-    hidden = {"metric"} if table["of"].nunique() == 1 else set()
-    hidden |= set() if tables.is_in_heading(table, "protocol") else {"protocol"}
-    return pd.DataFrame({name: values for name, values in axes.items() if name not in hidden})
+    index = name_rows(table, tables.is_in_heading(table, "protocol"), AXES)
+    if table["of"].nunique() > 1:
+        index.insert(0, "metric", table["of"].map(describe_metric))
+    return shown.set_index(pd.MultiIndex.from_frame(index))
 
 
 def write_scores(table: pd.DataFrame, role: str) -> pd.Series:
@@ -198,24 +187,15 @@ def write_scores(table: pd.DataFrame, role: str) -> pd.Series:
 
 def write_differences(table: pd.DataFrame, name: str) -> pd.Series:
     """Return a difference with its interval as texts; empty if a run diverged."""
-    rows = table[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
-    digits = [2 if in_percent(metric) else 3 for metric in table["of"]]
+    rows = table[[name, f"{name}_low", f"{name}_high", "of"]].itertuples(index=False)
     texts = [
-        tables.write_interval(mean, low, high, "+", n)
-        for (mean, low, high), n in zip(rows, digits, strict=True)
+        tables.write_interval(mean, low, high, "+", 2 if in_percent(metric) else 3)
+        for mean, low, high, metric in rows
     ]
     return pd.Series(texts, table.index)
 
 
-def write_counts(table: pd.DataFrame) -> pd.Series:
-    """Return the number of pairs of a row, or, if they differ, those of the three differences."""
-    counts = table[[f"{name}_pairs" for name in DIFFERENCES]].itertuples(index=False)
-    texts = [", ".join(map(str, dict.fromkeys(row) if len({*row}) == 1 else row)) for row in counts]
-    return pd.Series(texts, table.index)
-
-
 def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> str:
-    """Describe the numbers, and name the placebos without runs."""
     if table.empty:
         return (
             "Nothing is compared: there are no runs of a method, its plain method and its placebo "

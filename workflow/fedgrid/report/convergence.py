@@ -25,17 +25,22 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, metric: str = "accuracy")
     values = runs.assign(value=(100 if metrics.in_percent(metric) else 1) * runs[metric])
     values = values.sort_values("round", kind="stable")
     recorded = ~find_lost(values) & values["value"].notna()
-    table = values[recorded].groupby([*CELL, "round"], sort=False).agg(
+    table = average_seeds(values[recorded], runs, [*CELL, "round"])
+    ended = runs.groupby(CELL)["diverged"].any().rename("ended_early")
+    table = table.merge(ended.reset_index(), on=CELL)
+    table = runs[CELL].drop_duplicates().merge(table, on=CELL)  # in the order of the runs
+    return add_metric_name(tables.add_alpha(table.assign(scale=scale)).round(4), metric)
+
+
+def average_seeds(values: pd.DataFrame, runs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Average `value` over seeds, in those groups that all seeds of the cell's runs have."""
+    table = values.groupby(by, sort=False).agg(
         mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"), **{n: (n, "first") for n in (UNTESTED,) if n in values},
     ).reset_index()  # fmt: skip
-    all_seeds = runs.groupby(CELL).agg(
-        all_seeds=("seed", "nunique"), ended_early=("diverged", "any")
-    )
+    all_seeds = runs.groupby(CELL)["seed"].nunique().rename("all_seeds")
     table = table.merge(all_seeds.reset_index(), on=CELL)
-    table = table[table["seeds"] == table.pop("all_seeds")]
-    table = runs[CELL].drop_duplicates().merge(table, on=CELL)  # in the order of the runs
-    return add_metric_name(tables.add_alpha(table.assign(scale=scale)).round(4), metric)
+    return table[table["seeds"] == table.pop("all_seeds")]
 
 
 def find_lost(runs: pd.DataFrame) -> pd.Series:
@@ -45,7 +50,6 @@ def find_lost(runs: pd.DataFrame) -> pd.Series:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a panel per dataset and partition, in which names stand at the ends of lines."""
     names = [figures.label(study, name) for name in table["method"].unique()]
     figure, grid = figures.setting_panels(table, study, least=figures.find_room(names))
     look = looks.list_looks(table["method"], study)
@@ -74,24 +78,22 @@ def plot_curves(axes, table: pd.DataFrame, look: dict[str, dict], study: Study) 
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines."""
     if table.empty:
         return "There is nothing to show: runs diverged before their first evaluation."
     words = metrics.describe_metric(metric := tables.find_metric(table))
     what = f"{words[0].upper()}{words[1:]}{tables.describe_untested(table, metric)}"
     what += tables.describe_spread(table)
-    return f"{what}: {tables.describe_scope(table)}.{describe_bands(table)}{describe_ends(table)}"
+    return f"{what}: {tables.describe_scope(table)}.{describe_lines(table)}"
 
 
 def describe_bands(table: pd.DataFrame) -> str:
-    """Say that of many lines in a panel only the bold ones have a band."""
     lines = table.groupby(["dataset", "partition"])["method"].nunique().max()
     some = lines > figures.MANY and (table["seeds"] > 1).any()
     return f" In panels of more than {figures.MANY} lines only bold ones have a band." * bool(some)
 
 
-def describe_ends(table: pd.DataFrame) -> str:
-    """Name the methods of which a run diverged, and whose lines so end early or are missing."""
+def describe_lines(table: pd.DataFrame) -> str:
+    """Say which lines have a band, and which end early."""
     lost = [*table.loc[table["ended_early"], "method"].drop_duplicates()]
-    said = f" A line ends early if a run diverged: {in_words(lost)}." if lost else ""
-    return said
+    ends = f" A line ends early if a run diverged: {in_words(lost)}." if lost else ""
+    return f"{describe_bands(table)}{ends}"

@@ -15,7 +15,7 @@ import pandas as pd
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.measures import COUNTED
 from fedgrid.analysis.scores import CELL, list_cohort_sizes, strict_mean
-from fedgrid.partitions import write_label
+from fedgrid.report._rows import has_several, name_rows
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.records import Study
 
@@ -36,7 +36,7 @@ def draw(seconds: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     groups = compute_costs(seconds).groupby(CELL, sort=False)
     table = groups[[*MEANS]].agg(strict_mean)
     table = table.join(groups[["parameters", "samples_per_round", "rounds_done", *PEAKS]].max())
-    table = table.join(groups[[*MACHINE]].agg(join_machines))
+    table = table.join(groups[[*MACHINE]].agg(lambda of: " or ".join(dict.fromkeys(map(str, of)))))
     table = table.assign(seeds=groups["seed"].nunique()).reset_index()
     figures.add_labels(table, study, ("method", "dataset", "protocol"))
     return table.assign(scale=scale).round(9)
@@ -60,13 +60,7 @@ def compute_costs(seconds: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def join_machines(values: pd.Series) -> str:
-    """Join the machines of a setting's runs, or their numbers of threads."""
-    return " or ".join(dict.fromkeys(map(str, values)))
-
-
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method and setting, with the numbers in words."""
     form = "{:.4g}".format
     columns = {
         "GFLOP, a client and round": table["client_gflop"],
@@ -77,36 +71,26 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         "MiB": table["peak_memory_mb"],
         "MiB of the GPU": table["peak_gpu_memory_mb"].where(table["peak_gpu_memory_mb"] > 0),
     }
-    shown = pd.DataFrame({
-        "method": table["method_label"], "dataset": table["dataset_label"],
-        "partition": table["partition"].map(write_label), "protocol": table["protocol_label"],
-        "parameters": table["parameters"].map("{:,.0f}".format),
-        **{name: values.map(form) for name, values in columns.items() if values.notna().any()},
-    })  # fmt: skip
-    several = table["protocol"].nunique() > 1
-    shown = shown if several else shown.drop(columns="protocol")
+    numbers = {"parameters": table["parameters"].map("{:,.0f}".format)}
+    numbers |= {name: of.map(form) for name, of in columns.items() if of.notna().any()}
+    shown = name_rows(table, has_several(table)).assign(**numbers)
     return shown.replace("nan", "").set_index("method")
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Say what is counted, what is measured, and on which machine."""
     machines = tables.join_values(table, "device")
+    counted = "counted in one step of the method"
+    if table["client_gflop"].isna().all():
+        counted = "which only runs with `metrics: [operations]` in their protocol count"
     others = " Seconds of different machines cannot be compared." * (" or " in machines)
     return (
         "Operations of a client in a round, and once before the first one (a multiplication and "
-        f"its addition are two; nothing of the server), {write_counted(table)}; seconds "
+        f"its addition are two; nothing of the server), {counted}; seconds "
         "with evaluations and the peak memory of the process, measured on "
         f"{machines}, {count(table, 'thread')}: {count(table, 'seed')}, rounds: "
         f"{tables.join_values(table, 'rounds_done')}, {tables.join_values(table, 'scale')} scale."
         + others
     )
-
-
-def write_counted(table: pd.DataFrame) -> str:
-    """Say how operations were counted, or how to have them counted."""
-    if table["client_gflop"].isna().all():
-        return "which only runs with `metrics: [operations]` in their protocol count"
-    return "counted in one step of the method"
 
 
 def count(table: pd.DataFrame, name: str) -> str:

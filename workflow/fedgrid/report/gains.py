@@ -11,10 +11,11 @@ import pandas as pd
 
 from fedgrid.analysis import figures, gains, tables
 from fedgrid.analysis.scores import CELL, SETTING, mean_over_seeds, score_runs
-from fedgrid.partitions import write_label
+from fedgrid.report._rows import name_rows
 from fedgrid.runtime.names import known
 from fedgrid.study.records import Study
 
+AXES = ("dataset", "partition", "protocol", "method")
 # What they name (study/options.py).
 OPTIONS = {"suffix": "ending", "placebo": "ending", "printed": "published"}
 
@@ -73,20 +74,6 @@ def list_printed_only(
 
 
 def wide(table: pd.DataFrame, suffix: str, placebo: str | None = None) -> pd.DataFrame:
-    """Return a row per setting and method: ours, and, if there are any, the printed values."""
-    axes = ["dataset_label", "partition", "protocol_label", "method_label"]
-    if not tables.is_in_heading(table, "protocol"):
-        axes.remove("protocol_label")
-    shown = table[axes].assign(partition=table["partition"].map(write_label))
-    shown = shown.rename(columns=lambda name: name.removesuffix("_label"))
-    for name, texts in write_columns(table, suffix, placebo).items():
-        if texts.any():
-            shown[name] = texts
-    return shown.set_index([name.removesuffix("_label") for name in axes])
-
-
-def write_columns(table: pd.DataFrame, suffix: str, placebo: str | None) -> dict[str, pd.Series]:
-    """Write the columns for readers, as texts by their headings."""
     columns = {
         "original": write_accuracies(table, "original", ""),
         f"with {suffix}": write_accuracies(table, "changed", "_changed"),
@@ -100,7 +87,9 @@ def write_columns(table: pd.DataFrame, suffix: str, placebo: str | None) -> dict
         columns[f"printed {head}"] = write_numbers(table[f"printed_{name}"], form)
     for name, head in heads.items():
         columns[f"ours - printed, {head}"] = write_numbers(table[f"{name}_difference"], "{:+.2f}")
-    return columns
+    names = name_rows(table, tables.is_in_heading(table, "protocol"), AXES)
+    filled = {name: texts for name, texts in columns.items() if texts.any()}
+    return names.assign(**filled).set_index([*names])
 
 
 def write_accuracies(table: pd.DataFrame, name: str, suffix: str) -> pd.Series:
@@ -137,12 +126,10 @@ def write_gain(gain: float, low: float, high: float, pairs: int, seeds: int) -> 
 
 
 def write_numbers(values: pd.Series, form: str) -> pd.Series:
-    """Return numbers as texts; a missing one is empty."""
     return values.map(lambda value: "" if np.isnan(value) else form.format(value))
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     ours = table[table["seeds"].notna()]
     beside = " Beside them are the printed values." * bool(table["printed_gain"].notna().any())
     return (

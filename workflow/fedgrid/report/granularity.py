@@ -27,83 +27,67 @@ def draw(study: Study, scale: str) -> pd.DataFrame:
     published = study.get("published", {}).items()
     rows = [row for name, table in published if "rows" in table for row in list_rows(name, table)]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    table["dataset_label"] = [figures.label(study, name) for name in table["dataset"]]
+    figures.add_labels(table, study, ["dataset"])
     return table
 
 
 def list_rows(name: str, table: dict) -> list[dict]:
-    """Return the rows of one published table: one per dataset, and one for all of several."""
-    by_dataset = list_values(name, table)
-    parts = {dataset: [dataset] for dataset in by_dataset}
-    if len(parts) > 1:
-        parts[WHOLE] = [*by_dataset]
-    stated = read_statements(table)
-    return [
-        {"table": name, "dataset": part}
-        | summarise_values({d: by_dataset[d] for d in datasets}, stated)
-        for part, datasets in parts.items()
-    ]
-
-
-def list_values(name: str, table: dict) -> dict[str, list[Decimal]]:
-    """Return the printed percentages by dataset; values that are not numbers are left out."""
+    """Return the rows of a published table: one per dataset, and one for all of several."""
+    stated = {
+        "decimals": int(table.get("decimals", DECIMALS)),
+        "runs": table.get("runs"),
+        "evaluations": table.get("evaluations", 1),
+    }
     by_dataset: dict[str, list[Decimal]] = {}
     for _, dataset, _, _, percent, *_ in list_published_rows(table):
         if isinstance(percent, int | float):
-            by_dataset.setdefault(dataset, []).append(
-                as_printed(name, percent, read_statements(table))
-            )
-    return by_dataset
+            value = as_printed(name, percent, stated["decimals"])
+            by_dataset.setdefault(dataset, []).append(value)
+    parts = {dataset: {dataset: values} for dataset, values in by_dataset.items()}
+    if len(parts) > 1:
+        parts[WHOLE] = by_dataset
+    images = table.get("test_images")
+    sizes = images if isinstance(images, dict) else dict.fromkeys(by_dataset, images)
+    return [
+        {"table": name, "dataset": part, **summarise_values(values, sizes, stated)}
+        for part, values in parts.items()
+    ]
 
 
-def as_printed(name: str, percent: float, stated: dict) -> Decimal:
+def as_printed(name: str, percent: float, decimals: int) -> Decimal:
     """Return a percentage as it was printed; UsageError if it has more decimals."""
-    value, unit = Decimal(str(percent)), Decimal(1).scaleb(-stated["decimals"])
+    value, unit = Decimal(str(percent)), Decimal(1).scaleb(-decimals)
     if value % unit:
         raise UsageError(
-            f"published.{name} has {percent}, and its values have {stated['decimals']} decimals: "
-            "set `decimals` of this table"
+            f"published.{name} has {percent}, and its values have {decimals} decimals: set "
+            "`decimals` of this table"
         )
     return value.quantize(unit)
 
 
-def read_statements(table: dict) -> dict:
-    """Read what a published table states of its values; None for what it does not state."""
-    return {
-        "decimals": int(table.get("decimals", DECIMALS)),
-        "test_images": table.get("test_images"),
-        "runs": table.get("runs"),
-        "evaluations": table.get("evaluations", 1),
+def summarise_values(by_dataset: dict[str, list[Decimal]], sizes: dict, stated: dict) -> dict:
+    """Compute the numbers and the verdict of one row, for the values of some datasets.
+
+    `sizes` has the number of test images of each dataset for which the table states it.
+    """
+    decimals, values = stated["decimals"], [v for part in by_dataset.values() for v in part]
+    images = [sizes.get(dataset) for dataset in by_dataset]
+    common = images[0] if len({*images}) == 1 else None
+    counts = granularity.last_digits(values, decimals)
+    row = stated | {
+        "test_images": common,
+        "values": len(values),
+        "step": None if common is None else 100 / count_measurements(common, stated),
+        **count_possible(by_dataset, sizes, stated),
+        "last_digits": "/".join(map(str, counts)),
+        "even_digits": round(granularity.count_even(counts) / len(values), 4),
+        "p_even": granularity.p_even(counts),
+        "p_uniform": granularity.p_uniform(counts),
+        "coarsest_step": float(granularity.coarsest_step(values, decimals)),
+        "least_n": granularity.least_fit(values, decimals),
+        "largest_n": granularity.largest_fit(values, decimals),
     }
-
-
-def summarise_values(by_dataset: dict[str, list[Decimal]], facts: dict) -> dict:
-    """Compute the numbers and the verdict of one row, for the values of some datasets."""
-    decimals, values = facts["decimals"], [v for part in by_dataset.values() for v in part]
-    sizes = {dataset: find_test_images(dataset, facts) for dataset in by_dataset}
-    stated = facts | {"test_images": find_common_size(sizes.values())}
-    row = (
-        stated
-        | {"values": len(values), "step": compute_step(stated)}
-        | count_possible(by_dataset, facts)
-    )
-    row |= examine_digits(values, decimals)
-    row["coarsest_step"] = float(granularity.coarsest_step(values, decimals))
-    row["least_n"] = granularity.least_fit(values, decimals)
-    row["largest_n"] = granularity.largest_fit(values, decimals)
-    return row | {"verdict": write_verdict(row, [*sizes.values()])}
-
-
-def find_test_images(dataset: str, stated: dict) -> int | None:
-    """Return the number of test images of a dataset, None if the table does not state it."""
-    images = stated["test_images"]
-    return images.get(dataset) if isinstance(images, dict) else images
-
-
-def find_common_size(sizes) -> int | None:
-    """Return the number of images if all sizes are equal; None if they differ or are not stated."""
-    different = {*sizes}
-    return different.pop() if len(different) == 1 else None
+    return row | {"verdict": write_verdict(row, images)}
 
 
 def count_measurements(images: int, stated: dict) -> int:
@@ -111,33 +95,16 @@ def count_measurements(images: int, stated: dict) -> int:
     return int(images * (stated["runs"] or 1) * stated["evaluations"])
 
 
-def compute_step(stated: dict) -> float | None:
-    """Return the distance of two possible values in percentage points, None if n is not known."""
-    images = stated["test_images"]
-    return None if images is None else 100 / count_measurements(images, stated)
-
-
-def count_possible(by_dataset: dict[str, list[Decimal]], stated: dict) -> dict:
+def count_possible(by_dataset: dict[str, list[Decimal]], sizes: dict, stated: dict) -> dict:
     """Count the possible values, and list the others; None without the sizes of test sets."""
     wrong: list[Decimal] = []
     for dataset, values in by_dataset.items():
-        if (images := find_test_images(dataset, stated)) is None:
+        if sizes.get(dataset) is None:
             return {"possible": None, "impossible": ""}
-        n = count_measurements(images, stated)
+        n = count_measurements(sizes[dataset], stated)
         wrong += [v for v in values if not granularity.is_possible(v, stated["decimals"], n)]
     total = sum(map(len, by_dataset.values()))
     return {"possible": total - len(wrong), "impossible": " ".join(map(str, wrong))}
-
-
-def examine_digits(values: list[Decimal], decimals: int) -> dict:
-    """Count the last digits 0 to 9 of the values, and test whether chance explains them."""
-    counts = granularity.last_digits(values, decimals)
-    return {
-        "last_digits": "/".join(map(str, counts)),
-        "even_digits": round(granularity.count_even(counts) / len(values), 4),
-        "p_even": granularity.p_even(counts),
-        "p_uniform": granularity.p_uniform(counts),
-    }
 
 
 # --- sentences -------------------------------------------------------------------------------
@@ -151,48 +118,25 @@ def write_verdict(row: dict, stated: list[int | None]) -> str:
     sizes = [size for size in stated if size is not None]
     if len(sizes) < len(stated):
         return f"The number of test images is not stated.{write_remark(row)}"
-    least = min(count_measurements(size, row) for size in sizes)
-    if row["impossible"]:
-        return f"{write_impossible(row)} impossible for {write_source(row, sizes)}."
-    if least < granularity.size_of_print(row["decimals"]):
-        return f"{write_all_values(row)} possible for {write_source(row, sizes)}."
-    if count_measurements(1, row) > 1:
-        return f"Says nothing: each value is a mean over {write_averages(row)}.{write_remark(row)}"
-    free = f"{write_source(row, sizes)}, {explain_no_result(row, sizes)}"
-    return f"{write_all_values(row)} possible for {free}.{write_remark(row)}"
-
-
-def explain_no_result(row: dict, sizes: list[int]) -> str:
-    """Write why this test cannot find an impossible value here."""
-    finest = granularity.size_of_print(row["decimals"])
-    fine = ["as fine"] * (finest in sizes) + ["coarser"] * (max(sizes) > finest)
-    steps = " or ".join(fine)
-    return f"but this test could find no impossible value here: the printed step is {steps}"
-
-
-def write_all_values(row: dict) -> str:
-    """Write `All 12 values are`, or the same for one value."""
-    return f"All {row['values']} values are" if row["values"] > 1 else "The only value is"
-
-
-def write_impossible(row: dict) -> str:
-    """Write `2 of 12 values are`, for the impossible values."""
-    count = len(row["impossible"].split())
-    return f"{count} of {row['values']} values {'are' if count > 1 else 'is'}"
-
-
-def write_source(row: dict, sizes: list[int]) -> str:
-    """Write of how many images and runs the values are means."""
-    images = " or ".join(f"{size:,}" for size in sorted({*sizes}))
-    return f"{images} images and {write_averages(row)}"
-
-
-def write_averages(row: dict) -> str:
-    """Write over how many evaluations, if several, and runs a value is averaged."""
     runs, evaluations = row["runs"], row["evaluations"]
-    every = "one run" if (runs or 1) == 1 else f"{runs} runs"
-    every += " (assumed)" * (runs is None)
-    return f"{evaluations} evaluations and {every}" if evaluations > 1 else every
+    finest = granularity.size_of_print(row["decimals"])
+    averages = "one run" if (runs or 1) == 1 else f"{runs} runs"
+    averages += " (assumed)" * (runs is None)
+    averages = f"{evaluations} evaluations and {averages}" if evaluations > 1 else averages
+    images = " or ".join(f"{size:,}" for size in sorted({*sizes}))
+    source = f"for {images} images and {averages}"
+    if row["impossible"]:
+        count = len(row["impossible"].split())
+        found = f"{count} of {row['values']} values {'are' if count > 1 else 'is'}"
+        return f"{found} impossible {source}."
+    every = f"All {row['values']} values are" if row["values"] > 1 else "The only value is"
+    if min(count_measurements(size, row) for size in sizes) < finest:
+        return f"{every} possible {source}."
+    if count_measurements(1, row) > 1:
+        return f"Says nothing: each value is a mean over {averages}.{write_remark(row)}"
+    steps = " or ".join(["as fine"] * (finest in sizes) + ["coarser"] * (max(sizes) > finest))
+    free = f"but this test could find no impossible value here: the printed step is {steps}"
+    return f"{every} possible {source}, {free}.{write_remark(row)}"
 
 
 def write_remark(row: dict) -> str:
@@ -215,7 +159,6 @@ def write_remark(row: dict) -> str:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the layout for readers: counts, p of both tests and the verdict."""
     shown = pd.DataFrame({
         "table": table["table"], "dataset": table["dataset_label"],
         "test images": write_numbers(table["test_images"], "{:,.0f}"),
@@ -232,12 +175,10 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_numbers(column: pd.Series, form: str) -> pd.Series:
-    """Return numbers as texts, and missing ones as empty texts."""
     return column.astype(float).map(form.format, na_action="ignore").astype(object).fillna("")
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     if table.empty:
         return "The study has no published tables."
     return (

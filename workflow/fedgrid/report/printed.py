@@ -13,7 +13,6 @@ COLUMNS = [*claim_text.STATED, "published", "published_verdict"]
 
 
 def draw(study: Study, scale: str) -> pd.DataFrame:
-    """Return a row per claim: what the printed means say, and the verdict from them alone."""
     values = measures.measure_printed(study)
     rows = [
         {"claim": number, **verdicts.judge_printed(claim, values, study)}
@@ -24,7 +23,6 @@ def draw(study: Study, scale: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the layout for readers: sentence, section, evidence, verdict."""
     shown = table.drop(columns=["claim", "reading", "added"]).rename(
         columns={"published_verdict": "verdict"}
     )
@@ -32,7 +30,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the verdicts."""
     if table.empty:
         return "The study has no claims."
     return "Claims of the paper, judged by the means that the paper itself prints."

@@ -84,8 +84,7 @@ def draw(
     cells = [cell for _, cell in scores.groupby(CELL, sort=False)]
     rows = [row for cell in cells for row in describe_cell(cell, metric, roles)]
     table = add_tests(pd.DataFrame(rows))
-    for axis, name in {"method": "family", "dataset": "dataset"}.items():
-        table[f"{name}_label"] = [figures.label(study, value, axis) for value in table[name]]
+    figures.add_labels(table, study, ("family", "dataset"))
     rounded = {name: 4 for name in table if name not in TESTS}
     return table.assign(of=metric, scale=scale).round(rounded)
 
@@ -109,7 +108,6 @@ def check_names(
 def add_averaged(
     scores: pd.DataFrame, runs: pd.DataFrame, metric: str, averaged: dict[str, str]
 ) -> pd.DataFrame:
-    """Add the families of `averaged`: chosen runs with the score of the mean of the last models."""
     if taken := {*averaged} & {*scores["family"]}:
         raise UsageError(
             f"`averaged` makes the family {min(taken)}, and these runs have one: write another name"
@@ -135,7 +133,8 @@ def describe_cell(cell: pd.DataFrame, metric: str, roles: Roles) -> Iterator[dic
     means = pd.Series({name: own.mean(skipna=False) for name, own in of_seeds.items()})
     ranked, lowest = means.drop({*means.index} & roles.unranked), metrics.lower_is_better(metric)
     ranks = ranked.rank(ascending=lowest, na_option="bottom")
-    control = find_best(means.reindex(roles.controls), lowest)
+    trivial = means.reindex(roles.controls).dropna().sort_values(ascending=lowest, kind="stable")
+    control = "" if trivial.empty else str(trivial.index[0])
     tested = [name for name in ranked.index if name != roles.baseline]
     tests = find_p(of_seeds, tested, p=roles.baseline, control_p=control)
     for name, runs in cell.groupby("family", sort=False):
@@ -159,12 +158,6 @@ def describe_cell(cell: pd.DataFrame, metric: str, roles: Roles) -> Iterator[dic
             **subtract("beyond_control", of_seeds, name, control),
             **tests.loc[name],
         }
-
-
-def find_best(means: pd.Series, lowest: bool) -> str:
-    """Return the name of the best mean; empty if there is none."""
-    means = means.dropna()
-    return "" if means.empty else str(means.idxmin() if lowest else means.idxmax())
 
 
 def find_p(of_seeds: dict[str, pd.Series], tested: list[str], **over: str) -> pd.DataFrame:
@@ -202,12 +195,8 @@ def add_tests(table: pd.DataFrame) -> pd.DataFrame:
     several = len(ranks) > 1 and len(mean) > 2
     p = stats.friedmanchisquare(*ranks.to_numpy().T).pvalue if several else np.nan
     apart = critical_difference(len(mean), len(ranks)) if several else np.nan
-    table = table.assign(
-        mean_rank=table["family"].map(mean),
-        cells=len(ranks),
-        friedman_p=p,
-        critical_difference=apart,
-    )
+    found = {"cells": len(ranks), "friedman_p": p, "critical_difference": apart}
+    table = table.assign(mean_rank=table["family"].map(mean), **found)
     return table.sort_values("mean_rank", kind="stable", na_position="last", ignore_index=True)
 
 
@@ -251,7 +240,6 @@ def split_cells(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def find_label(table: pd.DataFrame, family: str) -> str:
-    """Return the label of a family of the table."""
     return table.loc[table["family"] == family, "family_label"].iloc[0]
 
 
@@ -276,10 +264,9 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     if ranked.empty:
         return figures.make_blank()
     cells = [(name, rows) for name, rows in split_cells(table) if rows["gain"].notna().any()]
-    height = 0.16 * len(ranked) + 0.9
-    figure, ((first, *others),) = figures.panels(
-        1, 1 + len(cells), PANEL, height, sharey=True, least=PANEL
-    )
+    size = PANEL, 0.16 * len(ranked) + 0.9
+    figure, (row,) = figures.panels(1, 1 + len(cells), *size, sharey=True, least=PANEL)
+    first, *others = row
     look = looks.list_looks(ranked["family"], study, styles=looks.POINTS, marks=looks.MARKS[1:])
     plot_ranks(first, ranked, look)
     for axes, (name, rows) in zip(others, cells, strict=True):
@@ -328,13 +315,7 @@ def plot_gains(axes: Axes, rows: list[dict], look: dict[str, dict], control: flo
         axes.plot(row["gain"] - row["beyond_placebo"], place, "o", **RING)
 
 
-def write_cells(count: int) -> str:
-    """Write how many cells there are."""
-    return "one cell" if count == 1 else f"{count} cells"
-
-
 def describe_panels(table: pd.DataFrame, baseline: str) -> str:
-    """Say what the figure has beside the ranks; empty if it has nothing more."""
     if table["gain"].isna().all():
         return ""
     has = table.notna().any()
@@ -346,18 +327,14 @@ def describe_panels(table: pd.DataFrame, baseline: str) -> str:
 
 
 def describe_better(table: pd.DataFrame, baseline: str) -> str:
-    """Name in each cell the methods that are better than others, and what that means."""
     methods = table[table["rank"].notna() & table["gain_low"].notna()]
-    cells = [
-        f" {name}: {describe_better_in(rows, table, baseline)}"
-        for name, rows in split_cells(methods)
-    ]
-    if not cells:
+    if methods.empty:
         return ""
-    text = (
-        f"{''.join(cells)} Better means p below {LEVEL:g} in a model of all methods and seeds of "
-        "the cell, corrected by Holm for its methods"
-    )
+    text = ""
+    for name, rows in split_cells(methods):
+        text += f" {name}: {describe_better_in(rows, table, baseline)}"
+    text += f" Better means p below {LEVEL:g} in a model of all methods and seeds of the cell, "
+    text += "corrected by Holm for its methods"
     if table["beyond_placebo_low"].notna().any():
         text += "; than a placebo, the whole interval, which is not corrected"
     chosen = " The best control is chosen by the same scores, which favours it."
@@ -365,7 +342,6 @@ def describe_better(table: pd.DataFrame, baseline: str) -> str:
 
 
 def describe_better_in(rows: pd.DataFrame, table: pd.DataFrame, baseline: str) -> str:
-    """Name the methods of a cell that are better than the baseline, the control and a placebo."""
     parts = [name_better(rows, "gain", "p", find_label(table, baseline))]
     if rows["control"].notna().any():
         control = f"the best control {find_label(table, rows['control'].iloc[0])}"
@@ -396,36 +372,30 @@ def orient(rows: pd.DataFrame, low: str, high: str) -> pd.Series:
 
 
 def name_rows(rows: pd.DataFrame) -> str:
-    """Name the methods of rows, with their verb."""
     names = [*rows["family_label"]]
     return f"{in_words(names or ['no method'])} {'are' if len(names) > 1 else 'is'}"
-
-
-def describe_missing(table: pd.DataFrame, averaged: dict[str, str]) -> str:
-    """Say which families of means of the last models are not there; empty if none is missing."""
-    missing = [name for name in averaged if name not in {*table["family"]}]
-    why = "no run has a score of the mean of the last models (`average_last` of the protocol)"
-    return f" Without {in_words(missing)}: {why}." if missing else ""
 
 
 def caption(
     table: pd.DataFrame, baseline: str = "fedavg", averaged: dict[str, str] | None = None
 ) -> str:
-    """Say how methods were tuned and ranked, and what the tests say."""
     if table.empty:
         raise UsageError("there are no runs to rank")
     score = tables.describe_score(table)
     deciding = metrics.describe_metric(metrics.validation_of(table["of"].iloc[0]))
     first = table.iloc[0]
-    fewest, most = table["candidates"].min(), table["candidates"].max()
+    cells = "one cell" if first["cells"] == 1 else f"{first['cells']} cells"
     text = (
         f"Ranks by {score}: of each method the candidate with the best mean {deciding}, over "
-        f"{write_cells(first['cells'])}, {tables.join_values(table, 'scale')} scale. The best has "
-        f"rank 1.{describe_panels(table, baseline)}{describe_better(table, baseline)}"
+        f"{cells}, {tables.join_values(table, 'scale')} scale. The best has rank 1."
+        f"{describe_panels(table, baseline)}{describe_better(table, baseline)}"
     )
+    fewest, most = table["candidates"].min(), table["candidates"].max()
     if fewest < most:
         text += f" Methods had different numbers of candidates: {fewest} to {most}."
-    text += describe_missing(table, averaged or {})
+    if missing := [name for name in averaged or {} if name not in {*table["family"]}]:
+        text += f" Without {in_words(missing)}: no run has a score of the mean of the last models "
+        text += "(`average_last` of the protocol)."
     if pd.isna(first["friedman_p"]):
         return f"{text} Ranks are tested from two cells and three methods on."
     return (

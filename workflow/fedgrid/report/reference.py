@@ -8,7 +8,6 @@ own code, the figure shows them: accuracies, their moving averages, and the publ
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import curves, figures, metrics, tables
@@ -18,6 +17,10 @@ from fedgrid.partitions import write_label
 from fedgrid.study.records import Study
 
 WHOLE = ["seeds", "rounds", "tail", "seed", "round"]  # columns of whole numbers, or empty
+CURVE = (
+    "{curve} (seed {seed:g}) has {best:.2f} at best, after round {best_round:g}, {last:.2f} after "
+    "the last round, and {average:.2f} as its last moving average"
+)
 LATE = 3  # the last blocks of rounds, of which the caption has a mean of their own
 
 
@@ -59,22 +62,16 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     figure, grid = figures.panels(len(cells), 1, width, height)
     look = figures.colours(table["curve"])
     for (axes,), (_, part) in zip(grid, cells, strict=False):
-        axes.set_title(write_title(part))
-        plot_cell(axes, part, look)
-        axes.set_ylabel(tables.write_axis_label(part))
+        for (curve, _), line in part.groupby(["curve", "seed"], sort=False):
+            style: dict[str, Any] = {"color": look[curve]}
+            axes.plot(line["round"], line["accuracy"], **style, lw=0.6, alpha=0.5)
+            axes.plot(line["round"], line["average"], **style, lw=1.6, label=curve)
+        for value in part["published"].dropna().unique():
+            axes.axhline(value, color="0.3", ls="--", lw=0.8, label=f"published: {value:.2f}")
+        axes.set(title=write_title(part), ylabel=tables.write_axis_label(part))
     figures.name_rounds(grid[-1])
     figures.legend(figure, [axes for (axes,) in grid], columns=3)
     return figure
-
-
-def plot_cell(axes: Axes, table: pd.DataFrame, look: dict[str, str]) -> None:
-    """Draw the curves of one cell, and its published value as a line across."""
-    for (curve, _), line in table.groupby(["curve", "seed"], sort=False):
-        style: dict[str, Any] = {"color": look[curve]}
-        axes.plot(line["round"], line["accuracy"], **style, lw=0.6, alpha=0.5)
-        axes.plot(line["round"], line["average"], **style, lw=1.6, label=curve)
-    for value in table["published"].dropna().unique():
-        axes.axhline(value, color="0.3", ls="--", lw=0.8, label=f"published: {value:.2f}")
 
 
 def write_title(table: pd.DataFrame) -> str:
@@ -84,55 +81,32 @@ def write_title(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers and their origin, and what the curves come to."""
     runs, evaluations = table[table["curve"].isna()], table[table["curve"].notna()]
     seeds, smoothed = tables.join_values(runs, "seeds"), bool(runs["smoothed"].notna().any())
     average = tables.COUNTED["smoothed"].format(words=metrics.describe_metric("accuracy"))
+    beside = "published values" + f" and the {average}" * smoothed
     kept = (
         f"The {tables.describe_score(runs)} in percent of the runs kept with the study ({seeds} "
         f"seed{'s' * (seeds != '1')}, {tables.join_values(runs, 'rounds')} rounds, on "
-        f"{tables.join_values(runs, 'device')}), beside published values"
-        + f" and the {average}" * smoothed
-        + "."
+        f"{tables.join_values(runs, 'device')}), beside {beside}."
     )
     return " ".join([kept, *describe_curves(evaluations)])
 
 
 def describe_curves(evaluations: pd.DataFrame) -> list[str]:
-    """Write sentences about the curves of each cell; none without curves."""
     sentences = []
     gaps = curves.compare_blocks(evaluations)
     for cell, part in evaluations.groupby(CELL, sort=False):
-        numbers = curves.summarise_curves(part).itertuples()
-        sentences.append(
-            f"Curves of {write_title(part)}: {'; '.join(map(describe_curve, numbers))}."
-        )
-        here = (gaps[CELL] == pd.Series(dict(zip(CELL, cell, strict=True)))).all(axis="columns")
-        first = part["curve"].iloc[0]
-        sentences += [
-            compare_blocks(first, other, gap) for other, gap in gaps[here].groupby("curve_other")
-        ]
-    keeps = (
-        f"In the figure, thick lines are moving averages, which keep {SMOOTHING:g} of themselves."
-    )
-    return [*sentences, keeps] if sentences else []
-
-
-def describe_curve(row) -> str:
-    """Write a curve's best accuracy, last accuracy and last moving average in words."""
-    return (
-        f"{row.curve} (seed {row.seed:g}) has {row.best:.2f} at best, after round "
-        f"{row.best_round:g}, {row.last:.2f} after the last round, and {row.average:.2f} as its "
-        "last moving average"
-    )
-
-
-def compare_blocks(first: str, other: str, gaps: pd.DataFrame) -> str:
-    """Write by how much two origins differ, averaged over blocks of rounds."""
-    differences = gaps["difference"]  # in the order of the blocks
-    low, high, late = differences.min(), differences.max(), differences.tail(LATE)
-    return (
-        f"Means of {curves.BLOCK} rounds of {first} minus those of {other}: {low:+.2f} to "
-        f"{high:+.2f}, on average {differences.mean():+.2f}, and {late.mean():+.2f} in the last "
-        f"{LATE * curves.BLOCK} rounds."
-    )
+        numbers = [CURVE.format(**row) for row in curves.summarise_curves(part).to_dict("records")]
+        sentences.append(f"Curves of {write_title(part)}: {'; '.join(numbers)}.")
+        here, first = (gaps[CELL] == [*cell]).all(axis="columns"), part["curve"].iloc[0]
+        for other, gap in gaps[here].groupby("curve_other"):
+            differences = gap["difference"]  # in the order of the blocks
+            sentences.append(
+                f"Means of {curves.BLOCK} rounds of {first} minus those of {other}: "
+                f"{differences.min():+.2f} to {differences.max():+.2f}, on average "
+                f"{differences.mean():+.2f}, and {differences.tail(LATE).mean():+.2f} in the last "
+                f"{LATE * curves.BLOCK} rounds."
+            )
+    keeps = "In the figure, thick lines are moving averages, which keep {:g} of themselves."
+    return [*sentences, keeps.format(SMOOTHING)] if sentences else []

@@ -44,23 +44,19 @@ def draw(
     best = choice.choose_candidates(
         runs, settings, listed(over), metric, metrics.validation_of(metric)
     )
-    groups = [rows for _, rows in best.groupby(choice.GROUP, sort=False)]
-    table = pd.DataFrame([describe_family(rows, metric) for rows in groups])
+    names = [*choice.GROUP, *choice.CANDIDATE, "chosen", "tried_with"]
+    table = pd.DataFrame([
+        runs[names].iloc[0].to_dict()
+        | mean_over_seeds(runs, choice.CANDIDATE, metric).iloc[0].to_dict()
+        for _, runs in best.groupby(choice.GROUP, sort=False)
+    ])  # fmt: skip
     table = add_ranks(table, metric, {*of_method.values(), *first})
     table = add_reason(table, keep, of_method, first)
-    for axis, name in {"method": "family", "dataset": "dataset"}.items():
-        table[f"{name}_label"] = [figures.label(study, value, axis) for value in table[name]]
+    figures.add_labels(table, study, ("family", "dataset"))
     return table.assign(of=metric, scale=scale).round(4)
 
 
-def describe_family(runs: pd.DataFrame, metric: str) -> dict:
-    """Return the row of a family in a cell: what was run, and its score over seeds."""
-    names = runs[[*choice.GROUP, *choice.CANDIDATE, "chosen", "tried_with"]].iloc[0].to_dict()
-    return names | mean_over_seeds(runs, choice.CANDIDATE, metric).iloc[0].to_dict()
-
-
 def add_ranks(table: pd.DataFrame, metric: str, unranked: set[str]) -> pd.DataFrame:
-    """Add each method's rank in its cell and its mean rank, and order by it."""
     ranked = table[~table["family"].isin(unranked)]
     ascending = metrics.lower_is_better(metric)
     ranks = ranked.groupby(CELL)["mean"].rank(ascending=ascending, na_option="bottom")
@@ -72,7 +68,6 @@ def add_ranks(table: pd.DataFrame, metric: str, unranked: set[str]) -> pd.DataFr
 def add_reason(
     table: pd.DataFrame, keep: int, placebos: dict[str, str], always: list[str]
 ) -> pd.DataFrame:
-    """Add whether a family is confirmed, and why."""
     ranked = table.dropna(subset="mean_rank")["family"].drop_duplicates()
     reasons = dict.fromkeys(always, ALWAYS)
     reasons |= {placebos[name]: PLACEBO for name in [*ranked[:keep], *always] if name in placebos}
@@ -82,7 +77,6 @@ def add_reason(
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per family: its mean rank, its score in each cell, and why it is confirmed."""
     head = table.drop_duplicates("family").set_index("family")
     shown = {"mean rank": head["mean_rank"].map("{:.2f}".format).replace("nan", "")}
     for (_, partition, _), rows in table.groupby(CELL, sort=False):
@@ -94,7 +88,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Say how methods were screened, and which are confirmed."""
     best = table.loc[table["why"] == BEST, "family_label"].unique()
     seeds = np.unique(table["seeds"]).tolist()
     return (

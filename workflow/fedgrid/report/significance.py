@@ -12,6 +12,7 @@ A cell with a run that diverged has no difference, and then there is none over c
 
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -26,6 +27,7 @@ from fedgrid.analysis.inference import correct_by_holm
 from fedgrid.analysis.scores import SCORED, score_runs
 from fedgrid.analysis.verdicts import LEVEL, confidence_interval
 from fedgrid.partitions import write_label
+from fedgrid.report._rows import has_several
 from fedgrid.runtime.names import NothingToDrawError, in_words, known, registered
 from fedgrid.study.records import Study
 
@@ -35,6 +37,7 @@ PAIR = ["method", "over"]
 T_TEST, WILCOXON = "paired t-test over seeds", "signed-rank test over cells"
 OVERALL = "all cells"
 LEAST = 2  # differences that have a p-value
+run_t_test = partial(stats.ttest_1samp, popmean=0)
 
 
 def draw(
@@ -84,62 +87,46 @@ def compare_pair(scores: pd.DataFrame, method: str, over: str) -> Iterator[dict]
         means.append(row["difference"])
         yield names | dict(zip(CELL, cell, strict=True)) | row | rows[facts].iloc[0].to_dict()
     if len(means) >= LEAST:
-        yield names | describe_sample(np.array(means), WILCOXON, run_wilcoxon)
+        yield names | describe_sample(np.array(means), WILCOXON, stats.wilcoxon)
 
 
-def describe_sample(apart: np.ndarray, test: str, run: Callable[[np.ndarray], float]) -> dict:
+def describe_sample(apart: np.ndarray, test: str, run: Callable) -> dict:
     """Describe differences: their mean with its interval, p, and how many there are.
 
-    What a single difference, equal ones or missing ones do not tell is missing.
+    `run` is a two-sided test that the differences are about 0. What a single difference, equal ones
+    or missing ones do not tell is missing.
     """
     spread = len(apart) >= LEAST and np.isfinite(apart).all()
     spread = spread and (len({*apart.round(10)}) > 1 or not apart.any())
     low, high = confidence_interval(apart) if spread else (np.nan, np.nan)
-    p = run(apart) if spread and apart.any() else 1.0 if spread else np.nan
+    p = float(run(apart).pvalue) if spread and apart.any() else 1.0 if spread else np.nan
     numbers = {"difference": apart.mean(), "low": low, "high": high, "p": p}
     return numbers | {"pairs": len(apart), "test": test}
-
-
-def run_t_test(apart: np.ndarray) -> float:
-    """Return p of Student's two-sided test that the mean is 0."""
-    return float(stats.ttest_1samp(apart, 0).pvalue)
-
-
-def run_wilcoxon(apart: np.ndarray) -> float:
-    """Return p of Wilcoxon's two-sided signed-rank test; differences of 0 are left out."""
-    return float(stats.wilcoxon(apart).pvalue)
 
 
 # -- forms ----------------------------------------------------------------------------------------
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per pair: over all cells and in each, the difference and its corrected p."""
-    shown = table.assign(where=name_cells(table), text=[*map(write_row, table.to_dict("records"))])
+    texts = [
+        tables.write_interval(row["difference"], row["low"], row["high"], sign="+")
+        + ("" if pd.isna(row["p_holm"]) else f", p = {row['p_holm']:.2g}")
+        for row in table.to_dict("records")
+    ]
+    shown = table.assign(where=name_cells(table), text=texts)
     index = ["method_label", "over_label"] if table["over"].nunique() > 1 else ["method_label"]
     columns = sorted(shown["where"].unique(), key=lambda name: name != OVERALL)
     rows = shown.set_index(index).index.unique()
     cells = shown.pivot(index=index, columns="where", values="text").reindex(rows, columns=columns)
-    return cells.fillna("").rename_axis(columns=None).rename_axis(
-        index=[name.removesuffix("_label") for name in index]
-    )  # fmt: skip
+    named = [name.removesuffix("_label") for name in index]
+    return cells.fillna("").rename_axis(columns=None, index=named)
 
 
-def name_cells(table: pd.DataFrame) -> list[str]:
-    """Return the cell of each row in words, with its protocol if there are several."""
-    several = table["protocol"].nunique() > 1
-    return [
-        OVERALL
-        if pd.isna(row.dataset)
-        else f"{row.dataset_label} {write_label(row.partition)}" + f" {row.protocol}" * several
-        for row in table.itertuples()
-    ]
-
-
-def write_row(row: dict) -> str:
-    """Write a difference with its interval and its corrected p: `+1.20 [0.31, 2.09], p = 0.012`."""
-    text = tables.write_interval(row["difference"], row["low"], row["high"], sign="+")
-    return text if pd.isna(row["p_holm"]) else f"{text}, p = {row['p_holm']:.2g}"
+def name_cells(table: pd.DataFrame) -> pd.Series:
+    names = table["dataset_label"] + " " + table["partition"].map(write_label, na_action="ignore")
+    if has_several(table):
+        names = names + " " + table["protocol"]
+    return names.fillna(OVERALL)
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
@@ -164,7 +151,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def plot_pair(axes: Axes, place: int, rows: pd.DataFrame, of_method: str) -> None:
-    """Draw the rows of one pair; a filled mark has a corrected p below LEVEL."""
     for at, row in enumerate(rows.to_dict("records")):
         main = at == len(rows) - 1  # the row over cells is the last one
         colour = of_method if main else looks.PALE
@@ -178,31 +164,24 @@ def plot_pair(axes: Axes, place: int, rows: pd.DataFrame, of_method: str) -> Non
 
 
 def write_points(table: pd.DataFrame) -> str:
-    """Return the unit of differences, if they have one."""
     return " (points of percent)" * metrics.in_percent(table["of"].iloc[0])
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Say what was tested, with how many pairs, and how small p can be at most."""
     score = tables.describe_score(table)
     others = " or ".join(dict.fromkeys(table["over_label"]))
+    lost = [*table.loc[table["difference"].isna(), "method_label"].drop_duplicates()]
+    missing = f" A run diverged in a comparison of {in_words(lost)}." if lost else ""
     return (
         f"Differences of the {score}{write_points(table)} to {others}, with 95 % intervals. In "
         f"each cell {describe_test(table, T_TEST, 'seed')}{describe_cells(table)}. Each p is "
         "corrected by Holm for the tests of its kind. In the figure, cells are grey, the last mark "
         f"of a method has its colour, and filled marks have a p below {LEVEL:g}: "
-        f"{tables.join_values(table, 'scale')} scale.{describe_missing(table)}"
+        f"{tables.join_values(table, 'scale')} scale.{missing}"
     )
 
 
-def describe_missing(table: pd.DataFrame) -> str:
-    """Name the methods that have no difference somewhere; empty if there are none."""
-    missing = [*table.loc[table["difference"].isna(), "method_label"].drop_duplicates()]
-    return f" A run diverged in a comparison of {in_words(missing)}." if missing else ""
-
-
 def describe_test(table: pd.DataFrame, test: str, of: str) -> str:
-    """Say over how many pairs a test is, and that few of them give no p-value."""
     rows = table[table["test"] == test]
     number = tables.join_values(rows, "pairs")
     name, several = test.partition(" over ")[0], "s" * (number != "1")
@@ -211,7 +190,6 @@ def describe_test(table: pd.DataFrame, test: str, of: str) -> str:
 
 
 def describe_cells(table: pd.DataFrame) -> str:
-    """Say over how many cells the test is, and how small its p can be; empty with one cell."""
     cells = table.loc[table["test"] == WILCOXON, "pairs"]
     if cells.empty:
         return ""

@@ -68,7 +68,6 @@ def label_fields(fields: dict[str, str] | None, along: Along | None) -> dict[str
 def draw_along(
     names: Iterable[str], runs: pd.DataFrame, settings: pd.DataFrame, metric: str
 ) -> pd.DataFrame:
-    """Return a row per field, line, dataset, partition and value."""
     scores = score_runs(runs, metric)
     every = of_runs.select_runs(of_runs.read_fields(settings), scores)
     scores["series"] = scores["method"].map(of_runs.name_groups(of_runs.find_families(settings)))
@@ -81,13 +80,11 @@ def draw_along_field(
 ) -> pd.DataFrame:
     """Return the rows of one field; `at` is empty for a family that does not have it."""
     scores = scores.assign(at=of_runs.select_field(every, name).fillna(of_runs.ABSENT).to_numpy())
-    parts = [
-        part.assign(among=name_lines(part, every))
-        for _, part in scores.groupby("series", sort=False)
-    ]
+    families = [family for _, family in scores.groupby("series", sort=False)]
+    named = pd.concat(family.assign(among=name_lines(family, every)) for family in families)
     by = [*LINE, *SETTING, "at"]
-    table = mean_over_seeds(pd.concat(parts), by, metric).assign(field=name)
-    table["final"] = mean_over_seeds(pd.concat(parts), by, "final")["mean"]
+    table = mean_over_seeds(named, by, metric).assign(field=name)
+    table["final"] = mean_over_seeds(named, by, "final")["mean"]
     rank = of_runs.order_values(table["at"]).index
     table = table.sort_values("at", key=lambda at: at.map(rank), kind="stable")
     return table.assign(at=table["at"].mask(table["at"] == of_runs.ABSENT))
@@ -105,11 +102,8 @@ def name_lines(runs: pd.DataFrame, every: pd.DataFrame) -> pd.Series:
         return none
     fields = of_runs.select_runs(every, runs)
     at = runs["at"].to_numpy()
-    free = [
-        n
-        for n in of_runs.find_differing(fields)
-        if (fields[n].groupby(at).nunique(False) > 1).any()
-    ]
+    differing = of_runs.find_differing(fields)
+    free = [name for name in differing if (fields[name].groupby(at).nunique(False) > 1).any()]
     texts = none + of_runs.write_fields(fields, free).to_numpy()
     if (twice := runs.assign(among=texts).duplicated([*keys, "among"])).any():
         name = runs["method"][twice].iloc[0]
@@ -153,9 +147,11 @@ def plot(
     along: Along | None = None,
     sharey: bool = False,
 ) -> Figure:
-    """Draw a panel for every field, dataset and partition, with the field's label below."""
     labels = label_fields(fields, along)
-    table = table.assign(line=line_names(table, study))
+    among = table["among"].astype(object).fillna("") if "among" in table else [""] * len(table)
+    series = [figures.label(study, name) for name in table["series"]]
+    pairs = zip(series, among, strict=True)
+    table = table.assign(line=[", ".join(filter(None, pair)) for pair in pairs])
     places = lay_out(table, [*labels])
     methods = dict(zip(table["line"], table["series"], strict=True))
     size: dict[str, Any] = {"width": 2.6, "least": figures.find_room(methods)}
@@ -174,18 +170,10 @@ def plot(
     return figure
 
 
-def line_names(table: pd.DataFrame, study: Study) -> list[str]:
-    """Return the label of every row's line: `FedProx`, or `FedProx, lr=0.1`."""
-    among = table["among"].astype(object).fillna("") if "among" in table else [""] * len(table)
-    names = [figures.label(study, name) for name in table["series"]]
-    return [", ".join(filter(None, both)) for both in zip(names, among, strict=True)]
-
-
 def lay_out(table: pd.DataFrame, fields: list[str]) -> list[list[tuple[str, str, str]]]:
     """Return rows of panels: a row per dataset; with several fields, per dataset and partition."""
-    settings = [*dict.fromkeys(zip(table["dataset"], table["partition"], strict=True))] or [
-        ("", "")
-    ]
+    settings = [*dict.fromkeys(zip(table["dataset"], table["partition"], strict=True))]
+    settings = settings or [("", "")]
     if len(fields) > 1 or len(settings) == 1:
         return [[(*setting, field) for field in fields] for setting in settings]
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
@@ -193,10 +181,15 @@ def lay_out(table: pd.DataFrame, fields: list[str]) -> list[list[tuple[str, str,
 
 
 def plot_series(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
-    """Draw a line with marks for every series, and a cross at the bottom if a run diverged."""
     table = table.assign(place=place_values(axes, table["at"]))
     for name, line in table.groupby("line", sort=False):
-        (plot_level if line["place"].isna().all() else plot_line)(axes, line, name, look[name])
+        if line["place"].isna().all():
+            plot_level(axes, line, name, look[name])
+            continue
+        if line["mean"].notna().any():
+            figures.plot_band(axes, line, "place", look[name], **MARKED, label=name)
+        gone = line.loc[line["diverged"] > 0, "place"]
+        figures.plot_crosses(axes, gone, look[name]["color"], axes.get_xaxis_transform())
 
 
 def place_values(axes: Axes, values: pd.Series) -> pd.Series:
@@ -215,16 +208,7 @@ def place_values(axes: Axes, values: pd.Series) -> pd.Series:
     return numbers.reindex(values.index)
 
 
-def plot_line(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
-    """Draw the line of a series that has the field."""
-    if line["mean"].notna().any():
-        figures.plot_band(axes, line, "place", look, **MARKED, label=name)
-    gone = line[line["diverged"] > 0]
-    figures.plot_crosses(axes, gone["place"], look["color"], axes.get_xaxis_transform())
-
-
 def plot_level(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
-    """Draw the dashed line of a series that does not have the field, or a cross at the right."""
     (facts,) = line.to_dict("records")
     colour, deviation = look["color"], 0 if pd.isna(facts["std"]) else facts["std"]
     if facts["diverged"]:
@@ -236,20 +220,13 @@ def plot_level(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines."""
     percent = ", percent" * metrics.in_percent(tables.find_metric(table))
     name = "series" if "series" in table else "method"
     lost = [*table.loc[table["diverged"] > 0, name].unique()]
     cross = f" A cross marks a run that diverged, of {in_words(lost)}." if lost else ""
-    level = " A dashed line over the whole width is a method without the field." * without_field(
-        table
-    )
+    without = "at" in table and bool(table["at"].isna().any())
+    level = " A dashed line over the whole width is a method without the field." * without
     return (
         f"The {tables.describe_score(table)}{percent}: "
         f"{tables.describe_scope(table)}.{level}{cross}"
     )
-
-
-def without_field(table: pd.DataFrame) -> bool:
-    """Whether a method of the sweep does not have the field."""
-    return "at" in table and bool(table["at"].isna().any())

@@ -36,14 +36,18 @@ def draw(
     names = check_names(listed(rows), listed(columns))
     scores = score_runs(runs, metric)
     scores = scores.assign(**{name: select_values(name, scores, settings) for name in names})
-    refuse_mixtures(scores, names)
+    for axis in (axis for axis in CELL if axis not in names):
+        if (scores.groupby(names)[axis].nunique() > 1).any():
+            raise UsageError(
+                f"a cell of the table has runs of more than one {axis}: name `{axis}`, or a field "
+                "in which they differ, in `rows` or `columns`"
+            )
     table = mean_over_seeds(scores, names, metric)
     figures.add_labels(table, study, [name for name in names if name in LABELLED])
     return table.assign(scale=scale).round({"mean": 4, "std": 4})
 
 
 def check_names(rows: list[str], columns: list[str]) -> list[str]:
-    """Return the names of rows and columns; UsageError without a row, or for a name twice."""
     names = [*rows, *columns]
     if not rows:
         raise UsageError("`rows` of the table is empty: name an axis, such as method")
@@ -55,7 +59,6 @@ def check_names(rows: list[str], columns: list[str]) -> list[str]:
 
 
 def select_values(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None) -> pd.Series:
-    """Return the value of an axis or a field for every run."""
     if name in AXES:
         return scores[name]
     if settings is None:
@@ -66,39 +69,24 @@ def select_values(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None
     return selected.set_axis(scores.index)
 
 
-def refuse_mixtures(scores: pd.DataFrame, names: list[str]) -> None:
-    """Raise a UsageError for a cell whose runs differ in more than the seed."""
-    for axis in (axis for axis in CELL if axis not in names):
-        if (scores.groupby(names)[axis].nunique() > 1).any():
-            raise UsageError(
-                f"a cell of the table has runs of more than one {axis}: name `{axis}`, or a field "
-                "in which they differ, in `rows` or `columns`"
-            )
-
-
 def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> pd.DataFrame:
-    """Return the cells as texts, in the rows and columns asked for."""
     form, index, heads = tables.choose_form(table), listed(rows), listed(columns) or ["metric"]
     texts = pd.DataFrame({name: write_values(table, name) for name in [*index, *heads]})
-    chosen = table["chosen"] if "chosen" in table else [""] * len(table)
-    pairs = zip(tables.write_cells(table, form), chosen, strict=True)
-    texts["cell"] = [
-        f"{text} ({values})" if text and isinstance(values, str) and values else text
-        for text, values in pairs
-    ]
+    texts["cell"] = tables.write_cells(table, form)
+    if "chosen" in table:
+        chosen = table["chosen"].astype(object).fillna("")
+        followed = (texts["cell"] != "") & (chosen != "")
+        texts["cell"] += (" (" + chosen + ")").where(followed, "")
     shown = texts.pivot(index=index, columns=heads, values="cell")
-    return shown.reindex(index=order_names(texts, index), columns=order_names(texts, heads)).fillna(
-        ""
-    )
+    rows, head = order_names(texts, index), order_names(texts, heads)
+    return shown.reindex(index=rows, columns=head).fillna("")
 
 
 def ranked(row: tuple, column: tuple) -> bool:
-    """Whether a cell is compared with others in its column: all cells are."""
     return True
 
 
 def write_values(table: pd.DataFrame, name: str) -> pd.Series:
-    """Write the values of an axis or a field as readers see them."""
     if name == "metric":
         return pd.Series(metrics.describe_metric(tables.find_metric(table)), table.index)
     values = table[f"{name}_label" if name in LABELLED else name].map(fields.write_value)
@@ -106,7 +94,6 @@ def write_values(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 def order_names(texts: pd.DataFrame, names: list[str]) -> pd.Index:
-    """Return the rows or columns of the table, ordered by the values in their names."""
     ranks = {name: fields.order_values(texts[name]).index for name in names}
     present = texts[names].drop_duplicates()
     present = present.sort_values(names, key=lambda column: column.map(ranks[column.name]))
@@ -114,7 +101,6 @@ def order_names(texts: pd.DataFrame, names: list[str]) -> pd.Index:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     if "seed" in table:
         table = table.assign(seeds=table["seed"].nunique())
     over = "mean ± standard deviation over seeds"

@@ -10,15 +10,14 @@ with at least this accuracy. A method whose runs do not all reach it has no numb
 import pandas as pd
 
 from fedgrid.analysis import figures, metrics, tables
-from fedgrid.analysis.scores import CELL, list_cohort_sizes, score_runs, strict_mean
-from fedgrid.partitions import write_label
+from fedgrid.analysis.scores import CELL, RUN, list_cohort_sizes, score_runs, strict_mean
+from fedgrid.report._rows import has_several, name_rows
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.records import Study
 
 OPTIONS = {"baseline": "method", "metric": "metric"}  # what they name (study/options.py)
 SETTING = ["dataset", "partition", "protocol"]
 MEGABYTE = 1e6
-KEYS = [*CELL, "seed"]
 
 
 def draw(
@@ -36,13 +35,13 @@ def draw(
             f"the summaries of these runs lack {' and '.join(sorted(missing))}, as those of "
             "earlier versions do: train them again"
         )
-    moved = seconds[[*KEYS, "bytes_down", "bytes_up"]].assign(cohort=list_cohort_sizes(seconds))
+    moved = seconds[[*RUN, "bytes_down", "bytes_up"]].assign(cohort=list_cohort_sizes(seconds))
     if runs is None:
         moved = moved.assign(target=float("nan"), rounds_to_target=float("nan"))
     else:
         known("method of these runs", baseline, [*runs["method"].unique()])
         targets = find_targets(runs, baseline, metric, target)
-        moved = runs.merge(targets, on=SETTING).pipe(find_rounds, metric).merge(moved, on=KEYS)
+        moved = runs.merge(targets, on=SETTING).pipe(find_rounds, metric).merge(moved, on=RUN)
     table = summarise(moved)
     figures.add_labels(table, study, ("method", "dataset", "protocol"))
     return table.assign(of=metric, scale=scale).round(4)
@@ -64,13 +63,12 @@ def find_rounds(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     values = (100 if metrics.in_percent(metric) else 1) * runs[metric]
     lower = metrics.lower_is_better(metric)
     there = values <= runs["target"] if lower else values >= runs["target"]
-    first = runs["round"].where(there).groupby([runs[name] for name in KEYS], sort=False).min()
-    targets = runs.groupby(KEYS, sort=False)["target"].first()
+    first = runs["round"].where(there).groupby([runs[name] for name in RUN], sort=False).min()
+    targets = runs.groupby(RUN, sort=False)["target"].first()
     return pd.DataFrame({"target": targets, "rounds_to_target": first}).reset_index()
 
 
 def summarise(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the means over seeds of each method and setting."""
     both = runs["bytes_down"] + runs["bytes_up"]
     runs = runs.assign(
         down=runs["bytes_down"] * runs["cohort"] / MEGABYTE,
@@ -84,33 +82,27 @@ def summarise(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method and setting, with the numbers in words."""
     form = "{:.4g}".format
-    shown = pd.DataFrame({
-        "method": table["method_label"], "dataset": table["dataset_label"],
-        "partition": table["partition"].map(write_label), "protocol": table["protocol_label"],
-        "MB down, a round": table["down"].map(form), "MB up, a round": table["up"].map(form),
-        "target": table["target"].map("{:.2f}".format),
-        "rounds to it": table["rounds_to_target"].map(form),
-        "MB to it": table["to_target"].map(form),
-    })  # fmt: skip
-    hidden = [] if table["protocol"].nunique() > 1 else ["protocol"]
-    hidden += [] if has_target(table) else ["target", "rounds to it", "MB to it"]
-    return shown.drop(columns=hidden).replace("nan", "").set_index("method")
+    numbers = {"MB down, a round": table["down"].map(form), "MB up, a round": table["up"].map(form)}
+    if has_target(table):
+        numbers |= {
+            "target": table["target"].map("{:.2f}".format),
+            "rounds to it": table["rounds_to_target"].map(form),
+            "MB to it": table["to_target"].map(form),
+        }
+    shown = name_rows(table, has_several(table)).assign(**numbers)
+    return shown.replace("nan", "").set_index("method")
 
 
 def has_target(table: pd.DataFrame) -> bool:
-    """Whether a target was to be reached."""
     return bool(table["target"].notna().any())
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Say what is counted, and what the target is."""
     words = metrics.describe_metric(table["of"].iloc[0])
     until = f", and until the {words} reaches the target" * has_target(table)
+    lost = " Nothing is there where a run does not reach it." * has_target(table)
     return (
         f"Megabytes that travel between the server and all clients of a round{until}, means over "
-        f"seeds: {tables.join_values(table, 'scale')} scale."
-        + " Nothing is there where a run does not reach it."
-        * has_target(table)
+        f"seeds: {tables.join_values(table, 'scale')} scale.{lost}"
     )

@@ -41,46 +41,37 @@ def draw(
         choice.check_validation(runs, deciding, otherwise)
     best = choice.choose_candidates(runs, settings, listed(over), metric, deciding)
     groups = best.groupby(choice.GROUP, sort=False)
-    table = pd.DataFrame([score_candidate(group, metric) for _, group in groups])
-    for axis, name in {"method": "family", "dataset": "dataset", "protocol": "setting"}.items():
-        table[f"{name}_label"] = [figures.label(study, value, axis) for value in table[name]]
+    table = pd.DataFrame([
+        group[[*choice.GROUP, *choice.CHOSEN]].iloc[0].to_dict()
+        | mean_over_seeds(group, choice.CANDIDATE, metric).iloc[0].to_dict()
+        for _, group in groups
+    ])  # fmt: skip
+    figures.add_labels(table, study, ("family", "dataset"))
+    table["setting_label"] = [figures.label(study, name, "protocol") for name in table["setting"]]
     table = table.assign(chosen_on=chosen_on, deciding_metric=deciding, scale=scale)
     return table.round({"mean": 4, "std": 4, "deciding_score": 4})
 
 
-def score_candidate(runs: pd.DataFrame, metric: str) -> dict:
-    """Return the row of a chosen candidate: how it was chosen, and its score over seeds."""
-    about = runs[[*choice.GROUP, *choice.CHOSEN]].iloc[0].to_dict()
-    return about | mean_over_seeds(runs, choice.CANDIDATE, metric).iloc[0].to_dict()
-
-
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per family and setting: chosen values, number of candidates, both scores."""
     form, score = tables.choose_form(table), tables.find_metric(table)
-    on_test = (table["chosen_on"] == TEST).any()
+    several = table["setting"].nunique() > 1
     shown = pd.DataFrame({
         "method": table["family_label"], "dataset": table["dataset_label"],
-        "partition": table["partition"].map(write_label), "protocol": table["setting_label"],
+        "partition": table["partition"].map(write_label),
+        **({"protocol": table["setting_label"]} if several else {}),
         "chosen": table["chosen"], "candidates": table["candidates"],
-        **({} if on_test else write_deciding_scores(table)),
-        metrics.describe_metric(score) + metrics.write_unit(score):
-            [tables.write_cell(facts, form) for facts in table.to_dict("records")],
     })  # fmt: skip
-    several = table["setting"].nunique() > 1
-    shown = shown if several else shown.drop(columns="protocol")
+    if (table["chosen_on"] != TEST).all():
+        deciding = table["deciding_metric"].iloc[0]
+        digits = "{:.2f}" if metrics.in_percent(deciding) else "{:.4g}"
+        texts = table["deciding_score"].map(digits.format, na_action="ignore")
+        shown[metrics.describe_metric(deciding) + metrics.write_unit(deciding)] = texts
+    cells = [tables.write_cell(facts, form) for facts in table.to_dict("records")]
+    shown[metrics.describe_metric(score) + metrics.write_unit(score)] = cells
     return shown.astype(object).fillna("").set_index("method")
 
 
-def write_deciding_scores(table: pd.DataFrame) -> dict[str, pd.Series]:
-    """Write the scores by which the candidates were chosen, under the metric's name."""
-    deciding = table["deciding_metric"].iloc[0]
-    form = "{:.2f}" if metrics.in_percent(deciding) else "{:.4g}"
-    texts = table["deciding_score"].map(form.format, na_action="ignore")
-    return {metrics.describe_metric(deciding) + metrics.write_unit(deciding): texts}
-
-
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers, and say on which data the candidates were compared."""
     score = f"The {tables.describe_score_and_unit(table)}, mean ± standard deviation over seeds"
     if (table["chosen_on"] == TEST).any():
         return (
@@ -89,16 +80,10 @@ def caption(table: pd.DataFrame) -> str:
         )
     deciding = metrics.describe_metric(table["deciding_metric"].iloc[0])
     chosen = f"of the candidate of each method with the best mean {deciding}"
-    return f"{score}, {chosen}: {tables.describe_scope(table)}.{describe_ends(table)}"
-
-
-def describe_ends(table: pd.DataFrame) -> str:
-    """Say how many choices have the lowest or the highest value tried; empty if none has."""
+    said = f"{score}, {chosen}: {tables.describe_scope(table)}."
     ends = table["at_end"].astype(object).fillna("")  # a table read from a file has no empty texts
-    if not (at_end := (ends != "").sum()):
-        return ""
-    fields = " or ".join(sorted({*", ".join(ends).split(", ")} - {""}))
-    return (
-        f" {at_end} of {len(table)} choices have the lowest or the highest {fields} that was "
-        "tried, so a better one may be beyond it."
-    )
+    if at_end := (ends != "").sum():
+        fields = " or ".join(sorted({*", ".join(ends).split(", ")} - {""}))
+        said += f" {at_end} of {len(table)} choices have the lowest or the highest {fields} that "
+        said += "was tried, so a better one may be beyond it."
+    return said

@@ -4,6 +4,8 @@ The data of a round's clients determine which classes the model favours after th
 that preserves the knowledge of other classes predicts all classes about equally often.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -20,9 +22,8 @@ def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: Study, scale: s
     seed = predictions["seed"].min()
     said = predictions[(predictions["seed"] == seed) & (predictions["round"] > 0)]
     held = count_labels(counts[counts["seed"] == seed], said)
-    table = pd.concat(
-        [held.assign(what=LABELS), said.rename(columns={"predicted": "number", "method": "what"})]
-    )[[*KEYS, "number"]]
+    predicted = said.rename(columns={"predicted": "number", "method": "what"})
+    table = pd.concat([held.assign(what=LABELS), predicted])[[*KEYS, "number"]]
     whole = table.groupby(KEYS[:-1])["number"].transform("sum")
     whole = whole.clip(lower=1)  # a model without finite weights predicts nothing
     table["share"] = (table["number"] / whole).round(4)
@@ -52,15 +53,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     for (axes,), kind in zip(grid, kinds, strict=True):
         part = table[(table["what"] == kind) & (table["round"] <= ROUNDS)]
         shares = part.pivot(index="class", columns="round", values="share").fillna(0)
-        mesh = axes.pcolormesh(
-            shares.columns - 1,
-            shares.index,
-            shares,
-            cmap="Blues",
-            vmin=0,
-            vmax=most,
-            shading="nearest",
-        )
+        style: dict[str, Any] = {"cmap": "Blues", "vmin": 0, "vmax": most, "shading": "nearest"}
+        mesh = axes.pcolormesh(shares.columns - 1, shares.index, shares, **style)
         named = figures.label(study, kind)
         axes.set_title("labels of the clients" if kind == LABELS else f"predictions, {named}")
         axes.set_ylabel("class")
@@ -71,7 +65,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the colours, and why a map may end early."""
     early = table.groupby("what")["round"].max().nunique() > 1
     ends = " A map ends early if the run diverged." * early
     return (

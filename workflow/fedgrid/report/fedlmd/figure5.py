@@ -18,7 +18,6 @@ PANELS = {"shards": "classes per client s", "dirichlet": "Dirichlet alpha"}
 
 
 def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
-    """Return a row per method and partition: percent over seeds."""
     return comparison.draw(runs, study, scale)
 
 
@@ -40,7 +39,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def plot_bars(axes: Axes, table: pd.DataFrame, fills: dict[str, dict], study: Study) -> None:
-    """Draw a bar per method and partition, and a cross if a run diverged."""
     partitions, width = table["partition"].unique(), 0.8 / max(len(fills), 1)
     for i, (method, fill) in enumerate(fills.items()):
         part = table[table["method"] == method].set_index("partition").reindex(partitions)

@@ -32,7 +32,6 @@ def draw(
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return accuracies as in the other ablations, and seconds per run."""
     known = table.assign(diverged=0, seeds=1)
     form = "{training_seconds:.1f} + {once_seconds:.1f}"
     seconds = {"seconds, rounds + before": tables.lay_out(known, form, "")}
@@ -40,5 +39,4 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     return f"{ablation.caption(table)} Seconds per run: of its rounds, and once before the first."

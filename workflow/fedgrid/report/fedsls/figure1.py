@@ -30,13 +30,10 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     table = tables.add_alpha(table.assign(scale=scale)).round(4)
     order = [*dict.fromkeys([*ours["dataset"], *table["dataset"]]), *shown["over"]].index
     by = {"dataset": order, "alpha": lambda alpha: -alpha, "over": order}
-    return table.sort_values(
-        list(by), key=lambda column: column.map(by[column.name]), kind="stable"
-    )
+    return table.sort_values([*by], key=lambda values: values.map(by[values.name]), kind="stable")
 
 
 def compute_published_gains(study: Study, shown: dict) -> pd.DataFrame:
-    """Return the gains in the printed table."""
     cells = list_published_cells(study)
     cells = cells[cells["dataset"].isin(shown["dataset"])]
     ours = cells[cells["method"] == shown["method"]]
@@ -80,18 +77,12 @@ def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Stud
         axes.plot(at[lost] + width / 2, 0 * at[lost], "x", color=colour)  # no mean: a run diverged
         if part["published"].notna().any():
             theirs: dict[str, Any] = dict(facecolor="white", edgecolor=colour, hatch="////")
-            axes.bar(
-                at + 1.5 * width,
-                part["published"],
-                width,
-                label=f"over {name}, published",
-                **theirs,
-            )
+            theirs["label"] = f"over {name}, published"
+            axes.bar(at + 1.5 * width, part["published"], width, **theirs)
     axes.set_xticks(range(len(partitions)), map(write_label, partitions))
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the bars."""
     lost = " A cross marks a run that diverged." * bool((table["diverged"] > 0).any())
     shown = table[table["dataset"].isin(list_datasets(table))]["published"].notna().any()
     hatched = " Hatched: differences of the published means (paper scale)." * bool(shown)

@@ -23,7 +23,6 @@ def draw(examples: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a row per image, a column per map."""
     images = list(dict.fromkeys(zip(table["dataset"], table["image"], strict=True)))
     maps = table["map"].unique()
     figure, grid = figures.panels(len(images), len(maps), SIDE, SIDE * 1.15, least=SMALLEST)
@@ -39,7 +38,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def plot_map(axes: Axes, row) -> None:
-    """Draw one map, with its SSIM to the original below."""
     pixels = matplotlib.image.imread(BytesIO(b64decode(row.png.partition(",")[2])), format="png")
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     axes.set(xticks=[], yticks=[])
@@ -49,7 +47,6 @@ def plot_map(axes: Axes, row) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the maps."""
     return (
         "The first images drawn of each dataset and their maps by the encoders' first seed (1 "
         f"seed); below each map its SSIM to the original; {tables.join_values(table, 'scale')} "

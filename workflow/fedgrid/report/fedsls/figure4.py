@@ -49,9 +49,9 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 def plot_dots(axes: Axes, table: pd.DataFrame, most: int, pixels: bool) -> None:
     """Draw one partition."""
-    area = LARGEST * table["samples"] / most
     look: dict[str, Any] = dict(alpha=0.7, linewidths=0, color=figures.colours(["dot"])["dot"])
-    axes.scatter(table["client"], table["class"], s=area, rasterized=pixels, **look)
+    look |= {"s": LARGEST * table["samples"] / most, "rasterized": pixels}
+    axes.scatter(table["client"], table["class"], **look)
 
 
 def add_size_legend(axes: Axes, most: int) -> None:
@@ -63,7 +63,6 @@ def add_size_legend(axes: Axes, most: int) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the dots."""
     clients, seed = tables.join_values(table, "clients"), tables.join_values(table, "seed")
     return (
         f"Training samples of each class on each of {clients} clients; the dot's area is their "

@@ -7,6 +7,8 @@ shrinks f times. Right of it are maps for comparison: saliency at the first conv
 down-sampling.
 """
 
+from itertools import product
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,11 +17,7 @@ from fedgrid.analysis import figures, tables
 from fedgrid.analysis.boxes import find_box
 from fedgrid.study.records import Study
 
-SCORES = {
-    "ssim": "SSIM",
-    "cosine": "cosine similarity",
-    "euclidean": "Euclidean distance",
-}
+SCORES = {"ssim": "SSIM", "cosine": "cosine similarity", "euclidean": "Euclidean distance"}
 PAPER = ("saliency-input", "autoencoder-f2", "autoencoder-f4", "autoencoder-f8")
 ALL = "all"  # all seeds together
 
@@ -32,22 +30,13 @@ def draw(scores: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     rows = []
     for name in order:
         scored = scores[scores["map"] == name]
-        facts = {"map": name, "seeds": scored["seed"].nunique(), "images": count_images(scored)}
+        images = len(scored[["dataset", "image"]].drop_duplicates())
+        facts = {"map": name, "seeds": scored["seed"].nunique(), "images": images}
         parts = [(ALL, scored), *((str(seed), part) for seed, part in scored.groupby("seed"))]
-        for score in SCORES:
-            for seed, part in parts:
-                about = facts | {
-                    "score": score,
-                    "seed": seed,
-                    "explained": part["explained"].mean(),
-                }
-                rows.append(about | compute_box(part[score]))
+        for score, (seed, part) in product(SCORES, parts):
+            about = {"score": score, "seed": seed, "explained": part["explained"].mean()}
+            rows.append(facts | about | compute_box(part[score]))
     return pd.DataFrame(rows).assign(scale=scale)
-
-
-def count_images(scores: pd.DataFrame) -> int:
-    """Return the number of scored images."""
-    return len(scores[["dataset", "image"]].drop_duplicates())
 
 
 def compute_box(values: pd.Series) -> dict:
@@ -62,16 +51,14 @@ def compute_box(values: pd.Series) -> dict:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a panel per score, a box per map."""
     figure, (row,) = figures.panels(1, len(SCORES), 2.6, 2.6)
+    maps = table["map"].unique()
+    names = [figures.label(study, name) for name in maps]
     for (score, label), axes in zip(SCORES.items(), row, strict=True):
         plot_boxes(axes, table[table["score"] == score])
         axes.set_ylabel(label)
-        names = [figures.label(study, name) for name in table["map"].unique()]
-        axes.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
-        axes.axvline(
-            sum(name in PAPER for name in table["map"].unique()) - 0.5, color="0.5", lw=0.6
-        )
+        axes.set_xticks(range(len(maps)), names, rotation=60, ha="right", rotation_mode="anchor")
+        axes.axvline(sum(name in PAPER for name in maps) - 0.5, color="0.5", lw=0.6)
     return figure
 
 
@@ -98,7 +85,6 @@ def plot_boxes(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the boxes."""
     seeds = table.groupby("map", sort=False)["seeds"].first()
     counted = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else seeds.max()
     return (

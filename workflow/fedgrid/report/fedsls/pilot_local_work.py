@@ -40,11 +40,9 @@ def select_published(runs: pd.DataFrame, study: Study) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per reading and for the paper, a column per dataset and partition."""
     return tables.lay_out(table, index="protocol").fillna("")
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     score = f"{tables.describe_score_and_unit(table)} of FedAvg by the two readings"
     return f"The {score}: {tables.describe_scope(table)}."

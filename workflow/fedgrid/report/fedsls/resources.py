@@ -26,21 +26,8 @@ OPERATIONS = {
     "MACs of a forward and a backward pass": 3,
     "multiplications and additions of a forward and a backward pass": 6,
 }
-COLUMNS = [
-    "quantity",
-    "images",
-    "value",
-    "unit",
-    "published",
-    "published_unit",
-    "difference",
-    "verdict",
-    "formula",
-    "readings",
-    "model",
-    "dataset",
-    "scale",
-]
+COLUMNS = ["quantity", "images", "value", "unit", "published", "published_unit", "difference"]
+COLUMNS += ["verdict", "formula", "readings", "model", "dataset", "scale"]
 
 
 def draw(costs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
@@ -57,13 +44,11 @@ def draw(costs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     rows = [compare_figure(figure, figures, costs) for figure in figures]
     rows += [*list_memory(costs), *list_operations(costs), *list_measurements(costs)]
     table = pd.DataFrame(rows, columns=COLUMNS).assign(model=model, dataset=dataset, scale=scale)
-    table["images"] = table["images"].astype("Int64")
-    table["readings"] = table["readings"].astype("Int64")
-    return table.round(dict.fromkeys(("value", "difference"), 4))
+    table = table.astype({"images": "Int64", "readings": "Int64"})
+    return table.round({"value": 4, "difference": 4})
 
 
 def read_value(costs: pd.DataFrame, layer: str, name: str) -> float:
-    """Return one value of `costs`."""
     (value,) = costs.loc[(costs["layer"] == layer) & (costs["name"] == name), "value"]
     return float(value)
 
@@ -76,7 +61,6 @@ def list_convolutions(costs: pd.DataFrame, side: bool) -> pd.DataFrame:
 
 
 def count_macs(costs: pd.DataFrame) -> float:
-    """Return the multiply-accumulates of a forward pass of one image."""
     return float(costs.loc[costs["name"] == "macs", "value"].sum())
 
 
@@ -101,12 +85,10 @@ def count_stored(costs: pd.DataFrame) -> dict[str, float]:
 
 
 def compute_area(layers: pd.DataFrame) -> pd.Series:
-    """Return the size of a channel mean, by layer."""
     return layers["height"] * layers["width"]
 
 
 def list_memory_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
-    """List the readings of a figure of memory: what is stored, its size and unit."""
     return [
         (f"{what}, {bytes_} bytes each", images * numbers * bytes_ / MEGA[unit], unit)
         for (what, numbers), bytes_, unit in product(count_stored(costs).items(), BYTES, MEGA)
@@ -114,15 +96,12 @@ def list_memory_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, fl
 
 
 def list_operation_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
-    """List the readings of a figure of operations: what is counted, its number and unit."""
     each = count_macs(costs)
     return [(what, images * each * times / 1e9, "GFLOPs") for what, times in OPERATIONS.items()]
 
 
-READINGS = {
-    "MB": list_memory_readings,
-    "GFLOPs": list_operation_readings,
-}  # by the unit of a figure
+# By the unit of a figure.
+READINGS = {"MB": list_memory_readings, "GFLOPs": list_operation_readings}
 
 
 def compare_figure(figure: dict, figures: list[dict], costs: pd.DataFrame) -> dict:
@@ -134,27 +113,13 @@ def compare_figure(figure: dict, figures: list[dict], costs: pd.DataFrame) -> di
     readings = READINGS[unit](costs, figure["images"])
     target = float(figure["value"])
     what, value, unit = min(readings, key=lambda reading: abs(reading[1] - target))
-    return {
-        "quantity": f"paper: {figure['quantity']}",
-        "images": figure["images"],
-        "published": target,
-        "published_unit": figure["unit"],
-        "value": value,
-        "unit": unit,
-        "difference": value - target,
-        "readings": len(readings),
-        "formula": what,
-        "verdict": write_verdict(
-            agrees_in_print(value, figure["value"]), find_multiple(figure, figures)
-        ),
-    }
-
-
-def write_verdict(reproduced: bool, multiple: str) -> str:
-    """Write the verdict on a figure; `multiple` says how it follows from another figure, or ""."""
-    if reproduced:
-        return REPRODUCES
-    return f"no reading reproduces it{'; it is ' if multiple else ''}{multiple}"
+    verdict = REPRODUCES
+    if not agrees_in_print(value, figure["value"]):
+        multiple = find_multiple(figure, figures)
+        verdict = f"no reading reproduces it{'; it is ' if multiple else ''}{multiple}"
+    row = make_row(f"paper: {figure['quantity']}", figure["images"], value, unit, what)
+    row |= {"published": target, "published_unit": figure["unit"], "difference": value - target}
+    return row | {"readings": len(readings), "verdict": verdict}
 
 
 def find_multiple(figure: dict, figures: list[dict]) -> str:
@@ -162,11 +127,8 @@ def find_multiple(figure: dict, figures: list[dict]) -> str:
     for other in figures:
         times = Decimal(figure["images"]) / Decimal(other["images"])
         scaled = times * Decimal(str(other["value"]))
-        if (
-            times > 1
-            and other["unit"] == figure["unit"]
-            and agrees_in_print(scaled, figure["value"])
-        ):
+        same_unit = other["unit"] == figure["unit"]
+        if times > 1 and same_unit and agrees_in_print(scaled, figure["value"]):
             return f"{times:f} x the paper's {other['value']} {other['unit']}"
     return ""
 
@@ -181,42 +143,29 @@ def agrees_in_print(value: float | Decimal, printed: float | str) -> bool:
 
 
 def list_sizes(costs: pd.DataFrame) -> list[int]:
-    """Return the number of images that were measured, and that of the training set."""
     return [int(read_value(costs, which, "images")) for which in ("encoded", "training set")]
 
 
 def list_memory(costs: pd.DataFrame) -> list[dict]:
     """Return rows of the latents' size before and after the channel mean, and their ratio."""
     main, both = list_convolutions(costs, side=False), list_convolutions(costs, side=True)
-    parts = {
-        "first layer": main[:1],
-        "all layers, main path": main,
-        "all layers, with side paths": both,
-    }
-    return [
-        row
-        for where, layers in parts.items()
-        for row in list_layer_memory(where, layers, list_sizes(costs))
-    ]
-
-
-def list_layer_memory(where: str, layers: pd.DataFrame, sizes: list[int]) -> list[dict]:
-    """Return rows of the memory of layers' latents and channel means, for numbers of images."""
-    before, after = layers["elements"].sum(), compute_area(layers).sum()
-    rows = []
-    for images in sizes:
-        unit = FLOAT * images / MEGA["MB"]
-        formula = f"{FLOAT} bytes x images x sum of"
-        rows.append(make_row(f"latents, {where}", images, unit * before, "MB", f"{formula} C H W"))
-        rows.append(
-            make_row(f"channel means, {where}", images, unit * after, "MB", f"{formula} H W")
-        )
-    ratio = f"latents / channel means, {where}"
-    return [*rows, make_row(ratio, None, before / after, "", "sum of C H W / sum of H W")]
+    parts = {"first layer": main[:1], "all layers, main path": main}
+    parts |= {"all layers, with side paths": both}
+    rows, formula = [], f"{FLOAT} bytes x images x sum of"
+    for where, layers in parts.items():
+        before, after = layers["elements"].sum(), compute_area(layers).sum()
+        for images in list_sizes(costs):
+            unit = FLOAT * images / MEGA["MB"]
+            sizes = {"latents": (before, "C H W"), "channel means": (after, "H W")}
+            for what, (numbers, shape) in sizes.items():
+                about = f"{what}, {where}", images, unit * numbers, "MB", f"{formula} {shape}"
+                rows.append(make_row(*about))
+        ratio = f"latents / channel means, {where}"
+        rows.append(make_row(ratio, None, before / after, "", "sum of C H W / sum of H W"))
+    return rows
 
 
 def list_operations(costs: pd.DataFrame) -> list[dict]:
-    """Return rows of a forward pass's multiply-accumulates."""
     what, formula = "operations, forward pass", "images x MACs of convolutions and linear layers"
     each = count_macs(costs)
     return [make_row(what, 1, each / 1e6, "MMAC", formula)] + [
@@ -225,7 +174,6 @@ def list_operations(costs: pd.DataFrame) -> list[dict]:
 
 
 def list_measurements(costs: pd.DataFrame) -> list[dict]:
-    """Return rows of the seconds and peak memory of every pass."""
     chosen = costs[(costs["kind"] == "measured") & (costs["name"] == "seconds")]
     return [row for layer in chosen["layer"] for row in list_pass(layer, costs)]
 
@@ -251,7 +199,6 @@ def list_pass(layer: str, costs: pd.DataFrame) -> list[dict]:
 
 
 def make_row(quantity: str, images: int | None, value: float, unit: str, formula: str) -> dict:
-    """Return a row without a published figure."""
     return dict(quantity=quantity, images=images, value=value, unit=unit, formula=formula)
 
 
@@ -259,15 +206,12 @@ def make_row(quantity: str, images: int | None, value: float, unit: str, formula
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per quantity: amounts with their units, formula and verdict."""
-    images = as_floats(table["images"])
     shown = pd.DataFrame({
         "quantity": table["quantity"],
-        "images": [f"{n:,.0f}" if n == n else "" for n in images],
+        "images": [f"{n:,.0f}" if n == n else "" for n in as_floats(table["images"])],
         "published": write_amounts(table["published"], table["published_unit"]),
         "ours": write_amounts(table["value"], table["unit"]),
-        "formula": table["formula"],
-        "verdict": table["verdict"].fillna(""),
+        "formula": table["formula"], "verdict": table["verdict"].fillna(""),
     })  # fmt: skip
     return shown.set_index("quantity")
 
@@ -279,12 +223,10 @@ def write_amounts(values: pd.Series, units: pd.Series) -> list[str]:
 
 
 def as_floats(values: pd.Series) -> list[float]:
-    """Return the values as floats, NaN for a missing one."""
     return values.astype("Float64").to_numpy(float, na_value=float("nan")).tolist()
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers, and how many of the paper's figures are reproduced."""
     (images,) = table.loc[table["formula"] == "measured", "images"].unique()
     model, dataset, scale = (
         tables.join_values(table, name) for name in ("model", "dataset", "scale")
@@ -294,10 +236,8 @@ def caption(table: pd.DataFrame) -> str:
         "operations, and measurements on "
         f"{images:,.0f} random images of the size of {dataset} with {model}; {scale} scale."
     )
-    if not (figures := int(table["published"].notna().sum())):
-        return said
-    reproduced = int((table["verdict"] == REPRODUCES).sum())
-    most = int(table["readings"].max())
-    return (
-        f"{said} One of up to {most} readings gives {reproduced} of the paper's {figures} figures."
-    )
+    if figures := int(table["published"].notna().sum()):
+        reproduced = (table["verdict"] == REPRODUCES).sum()
+        said += f" One of up to {table['readings'].max():g} readings gives {reproduced} of the "
+        said += f"paper's {figures} figures."
+    return said

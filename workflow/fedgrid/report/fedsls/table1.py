@@ -59,6 +59,5 @@ def ranked(row: tuple, column: tuple) -> bool:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     over = "mean ± standard deviation over seeds"
     return f"The {tables.describe_score_and_unit(table)}, {over}: {tables.describe_scope(table)}."

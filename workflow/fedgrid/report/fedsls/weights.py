@@ -14,6 +14,7 @@ from fedgrid.analysis.looks import find_colour
 from fedgrid.analysis.scores import SETTING
 from fedgrid.study.records import Study
 
+EFFECTIVE = ["effective_clients", "effective_clients_fedavg"]
 COLUMNS = ["seed", "client", "size", "R", "R_per_sample", "weight", "effective_clients"]
 
 
@@ -38,7 +39,9 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             above, below = grid[2 * i][j], grid[2 * i + 1][j]
             plot_shares(above, here)
             title = figures.write_setting(study, dataset, partition)
-            above.set_title(f"{title}\n{write_effective_clients(here)}")
+            numbers = here.groupby("seed")[EFFECTIVE].first().mean()
+            effective = "{:.1f} (FedAvg {:.1f})".format(*numbers)
+            above.set_title(f"{title}\neffective clients:\n{effective}")
             plot_per_sample(below, here)
         figures.label_rows(grid[2 * i], "weight $a_k$ (%)", formula=True)
         figures.label_rows(grid[2 * i + 1], "$R_k / n_k$", formula=True)
@@ -67,15 +70,7 @@ def plot_per_sample(axes: Axes, table: pd.DataFrame) -> None:
     figures.use_whole_numbers(axes.xaxis)
 
 
-def write_effective_clients(table: pd.DataFrame) -> str:
-    """Return the effective clients, mean over seeds, as a text."""
-    cells = table.groupby("seed")[["effective_clients", "effective_clients_fedavg"]].first().mean()
-    ours, theirs = cells["effective_clients"], cells["effective_clients_fedavg"]
-    return f"effective clients:\n{ours:.1f} (FedAvg {theirs:.1f})"
-
-
 def caption(table: pd.DataFrame) -> str:
-    """Describe the dots."""
     counts = table.groupby(["dataset", "partition"], sort=False)["seed"].nunique()
     seeds = tables.join_values(counts.reset_index(), "seed")
     return (

@@ -37,7 +37,6 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a row of panels per setting, a column per method."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     methods = table["method"].unique()
     shared: dict[str, Any] = {"sharex": "row", "sharey": "row"}
@@ -46,7 +45,9 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     look = figures.lines(table["client"])
     for ((dataset, partition, _), part), row in zip(settings, grid, strict=True):
         for method, axes in zip(methods, row, strict=True):
-            plot_curves(axes, part[part["method"] == method], look)
+            lines = part[part["method"] == method].groupby("client", sort=False)
+            for client, line in lines:
+                figures.plot_band(axes, line, "round", look[client], label=f"client {client}")
             title = figures.write_setting(study, dataset, partition)
             axes.set_title(f"{figures.label(study, method)}\n{title}")
         figures.name_rounds(row)
@@ -55,23 +56,16 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     return figure
 
 
-def plot_curves(axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
-    """Draw a line and its band for every client."""
-    for client, line in table.groupby("client", sort=False):
-        figures.plot_band(axes, line, "round", look[client], label=f"client {client}")
-
-
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines, and give their last values."""
     if table.empty:
         return "There is nothing to show: runs diverged before their first evaluation."
     last = table[table["round"] == table["round"].max()]
-    ends = last.groupby("label", sort=False)["mean"].agg(
-        lambda numbers: ", ".join(map("{:.4f}".format, numbers))
-    )
-    said = "; ".join(f"{name} {values}" for name, values in ends.items())
+    ends = [
+        f"{name} {', '.join(map('{:.4f}'.format, numbers))}"
+        for name, numbers in last.groupby("label", sort=False)["mean"]
+    ]
     return (
         "Similarity of each client's local model and the server's new model"
         f"{tables.describe_spread(table)}: {tables.describe_scope(table)}. After the last round, "
-        f"by client: {said}."
+        f"by client: {'; '.join(ends)}."
     )

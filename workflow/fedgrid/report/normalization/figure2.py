@@ -26,7 +26,6 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, suffix: str) -> pd.DataFr
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a row of panels that share axes, one per setting."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     names = [figures.label(study, name) for name in table["method"].unique()]
     size: dict[str, Any] = {"width": 3.2, "height": 2.6, "least": figures.find_room(names)}
@@ -45,6 +44,5 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines."""
     solid = " Solid lines are normalised methods, dashed lines of a colour their originals."
     return convergence.caption(table).replace(", mean and standard deviation", ", mean") + solid

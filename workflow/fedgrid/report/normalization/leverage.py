@@ -59,14 +59,12 @@ def draw(
     Distances are shares of the weight, means over seeds; gains are points of percent.
     NothingToDrawError if no method has runs with the part and without it.
     """
-    measured = compute_gains(
-        runs, {GAIN: suffix, PLACEBO: placebo}
-    )  # first: without pairs it ends this
-    parts = [
-        measure_distances(runs, settings, suffix),
-        *measured,
-        list_printed_gains(study, suffix),
-    ]
+    # first: without pairs it ends this
+    measured = compute_gains(runs, {GAIN: suffix, PLACEBO: placebo})
+    printed = gains.list_printed_pairs(study, suffix)
+    printed = printed.rename(columns={"method": "original", "printed_gain": "gain"})
+    printed = printed[["original", *SETTING, "gain"]].assign(what=PRINTED)
+    parts = [measure_distances(runs, settings, suffix), *measured, printed]
     table = pd.concat(parts, ignore_index=True)
     facts = runs.groupby(SETTING, sort=False).agg(rounds=("rounds", "first"))
     table = table.merge(facts.reset_index(), how="left", on=SETTING)
@@ -77,14 +75,12 @@ def draw(
 def measure_distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -> pd.DataFrame:
     """Return a row per normalised method, setting and round: distances, and effective clients."""
     names = runs["method"].str.partition(suffix)
-    normalised = runs.assign(original=names[0])[
-        (names[1] == suffix) & runs["weight_distance"].notna()
-    ]
+    moved = (names[1] == suffix) & runs["weight_distance"].notna()
+    normalised = runs.assign(original=names[0])[moved]
     every = fields.select_runs(fields.read_fields(settings), normalised)
     temperature = fields.select_field(every, "contribution.temperature").astype(float)
-    normalised = normalised.assign(
-        temperature=temperature.to_numpy(), cohort=list_cohort_sizes(normalised)
-    )
+    cohort = list_cohort_sizes(normalised)
+    normalised = normalised.assign(temperature=temperature.to_numpy(), cohort=cohort)
     table = normalised.groupby([*LINE, "round"], sort=False).agg(
         weight_distance=("weight_distance", "mean"),
         distance_bound=("distance_bound", "mean"),
@@ -99,7 +95,6 @@ def measure_distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -
 
 
 def compute_gains(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:
-    """Compute the measured gains for each suffix, a table with a row per original and setting."""
     scores = score_runs(runs)
     tables_by_kind = []
     for what, suffix in suffixes.items():
@@ -110,29 +105,24 @@ def compute_gains(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataF
     return tables_by_kind
 
 
-def list_printed_gains(study: Study, suffix: str) -> pd.DataFrame:
-    """Return a row per printed gain (`gains.list_printed_pairs`)."""
-    cells = gains.list_printed_pairs(study, suffix)
-    names = {"method": "original", "printed_gain": "gain"}
-    return cells.rename(columns=names)[["original", *SETTING, "gain"]].assign(what=PRINTED)
-
-
 # -- the figure -----------------------------------------------------------------------------------
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw the panels of distances, and after them a panel of gains per setting."""
-    settings = select_settings(table)
+    counts = table[table["what"] == GAIN].groupby(SETTING, sort=False).size()
+    settings = [*counts[counts == counts.max()].index]  # with measured gains of the most methods
     moved = table[table["what"] == DISTANCE]
-    views = list_views(moved)
-    titles = [write_title(study, *setting) for setting in settings]
+    several = [name for name in VARIED if select_view(moved, name)[name].nunique() > 1]
+    views = several or ["label"] * bool(len(moved))
     size: dict[str, Any] = {"height": HEIGHT, "least": LEAST}
     figure, (row,) = figures.panels(1, len(views) + len(settings), **size)
     above, below = row[: len(views)], row[len(views) :]
     plot_distances(above, moved, views, study)
     limits = compute_limits(table[["gain", "low", "high"]])
-    for axes, setting, title in zip(below, settings, titles, strict=True):
-        plot_gains(axes, table, setting)
+    for axes, (dataset, partition, protocol) in zip(below, settings, strict=True):
+        plot_gains(axes, table, dataset, partition, protocol)
+        named = textwrap.fill(figures.label(study, protocol, "protocol"), 20)
+        title = f"{figures.write_setting(study, dataset, partition)}\n{named}"
         axes.set(title=title, ylim=limits, ylabel="gain in accuracy\n(points of percent)")
     for name in (name for name in STYLES if moved[name].notna().any()):  # for the legend
         below[0].plot([], [], color=BLACK, linestyle=STYLES[name], label=WORDS[name])
@@ -141,30 +131,12 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     return figure
 
 
-def write_title(study: Study, dataset: str, partition: str, protocol: str) -> str:
-    """Return the title of a panel of gains, in short lines."""
-    below = textwrap.fill(figures.label(study, protocol, "protocol"), 20)
-    return f"{figures.write_setting(study, dataset, partition)}\n{below}"
-
-
-def select_settings(table: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Select the settings with measured gains of the most methods."""
-    counts = table[table["what"] == GAIN].groupby(SETTING, sort=False).size()
-    return [*counts[counts == counts.max()].index]
-
-
 def compute_limits(values: pd.DataFrame) -> tuple[float, float]:
     """Return the limits of an axis that shows all points with their whole intervals."""
     finite = values.to_numpy(float)[np.isfinite(values.to_numpy(float))]
     low, high = min([0, *finite]), max([0, *finite])
     room = (ROOM - 1) * (high - low) / 2
     return low - room, high + room
-
-
-def list_views(table: pd.DataFrame) -> list[str]:
-    """List what varies in the table: of VARIED those with several values, or the methods alone."""
-    several = [name for name in VARIED if select_view(table, name)[name].nunique() > 1]
-    return several or ["label"] * bool(len(table))
 
 
 def select_view(table: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -190,9 +162,13 @@ def plot_distances(row: list[Axes], table: pd.DataFrame, views: list[str], study
     figures.name_rounds(row)
 
 
-def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -> None:
-    """Draw the gains of a setting as marks with intervals; a band spans all printed gains."""
-    dataset, partition, protocol = setting
+def plot_gains(
+    axes: Axes, table: pd.DataFrame, dataset: str, partition: str, protocol: str
+) -> None:
+    """Draw the gains of a setting as marks with intervals; a band spans all printed gains.
+
+    A gain of one seed has no interval.
+    """
     here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
     here = here[here["protocol"].isin([protocol, gains.PAPER])]
     labels = here.loc[here["what"] == GAIN, "label"].tolist()
@@ -204,21 +180,16 @@ def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -
         part = here[here["what"] == what]
         if len(part):
             at = part["label"].map(labels.index) + OFFSETS[what]
-            plot_marks(axes, at, part, mark, colour, what)
+            ends = np.abs(part[["low", "high"]].sub(part["gain"], axis=0)).T.to_numpy()
+            ends = np.where(np.isfinite(ends), ends, 0)
+            style: dict[str, Any] = {"fmt": mark, "color": colour, "label": what}
+            axes.errorbar(at, part["gain"], ends, linewidth=0.8, **style)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
     axes.set_xlim(-0.5, len(labels) - 0.5)
 
 
-def plot_marks(axes: Axes, at: pd.Series, part: pd.DataFrame, mark: str, colour: str, name: str):
-    """Draw gains as marks with intervals; a gain of one seed has no interval."""
-    ends = np.abs(part[["low", "high"]].sub(part["gain"], axis=0)).T.to_numpy()
-    ends = np.where(np.isfinite(ends), ends, 0)
-    axes.errorbar(at, part["gain"], ends, fmt=mark, color=colour, label=name, linewidth=0.8)
-
-
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines and marks, and give the largest distance and the printed gains."""
     moved, theirs = table[table["what"] == DISTANCE], table.loc[table["what"] == PRINTED, "gain"]
     sizes = f"at most {moved['weight_distance'].max():.2g} of the weight moves"
     unknown = moved.loc[moved["random"].isna(), "label"].unique()

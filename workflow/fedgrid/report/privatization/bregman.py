@@ -27,7 +27,6 @@ def draw(interpolation: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the layout for readers: a row per setting and statement, with its least gap."""
     by = ["statement", "method", "dataset"]
     nearest = table.loc[table.groupby([*by, "protocol"], sort=False)["least_gap"].idxmin()]
     names = {"beta": "at weight", "left": "left", "right": "right", "least_gap": "least gap"}
@@ -35,7 +34,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     return (
         "Both sides of lemma 3.1 (the mean of the clients' models has the least mean divergence) "
         "and of proposition 3.4 (the loss of a mixture is at most the mixture of the losses), in "

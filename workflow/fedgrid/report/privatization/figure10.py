@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.looks import BLACK, STYLES, find_colour
 from fedgrid.analysis.scores import CELL
-from fedgrid.report.convergence import find_lost
+from fedgrid.report.convergence import average_seeds, find_lost
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.runtime.names import NothingToDrawError
 from fedgrid.study.records import Study
@@ -34,18 +34,11 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     recorded = runs.assign(**percent)[~find_lost(runs)]
     facts = [*CELL, "round", "rounds", "seed"]
     long = recorded.melt(facts, [*ACCURACIES, *coefficients], "curve", "value")
-    table = long.dropna(subset="value").groupby([*CELL, "curve", "round"], sort=False).agg(
-        mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"),
-        rounds=("rounds", "first"),
-    ).reset_index()  # fmt: skip
-    seeds = runs.groupby(CELL)["seed"].nunique().rename("all_seeds")
-    table = table.merge(seeds.reset_index(), on=CELL)
-    table = table[table["seeds"] == table.pop("all_seeds")]
+    table = average_seeds(long.dropna(subset="value"), runs, [*CELL, "curve", "round"])
     return table.assign(scale=scale).round(4)
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw two rows of panels per setting, a column per method."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     methods = table["method"].unique()
     size: dict[str, Any] = {"width": 2.5, "height": HEIGHT, "sharex": "col", "least": LEAST}
@@ -71,7 +64,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def list_accuracy_looks(colour: str) -> dict[str, dict]:
-    """Give each accuracy its line style, in the colour of a method."""
     styles = zip(ACCURACIES, STYLES, strict=False)
     return {name: {"color": colour, "linestyle": style} for name, style in styles}
 
@@ -80,14 +72,14 @@ def list_coefficient_looks(table: pd.DataFrame) -> dict[str, dict]:
     """Give each coefficient its look; its line style is of the part, which is its last index."""
     curves = [name for name in table["curve"].unique() if name not in ACCURACIES]
     colours = figures.colours(sorted({name.rpartition("_")[0] for name in curves}))
-    return {
-        name: {"color": colours[of], "linestyle": STYLES[int(part) % len(STYLES)]}
-        for name, (of, _, part) in ((name, name.rpartition("_")) for name in curves)
-    }
+    looks = {}
+    for name in curves:
+        of, _, part = name.rpartition("_")
+        looks[name] = {"color": colours[of], "linestyle": STYLES[int(part) % len(STYLES)]}
+    return looks
 
 
 def plot_curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
-    """Draw a line and its band for every curve."""
     for name, line in table.groupby("curve", sort=False):
         letter, *indices = name.split("_")
         shown = rf"$\{letter}_{{{','.join(indices)}}}$" if indices else None
@@ -95,7 +87,6 @@ def plot_curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines."""
     if table.empty:
         return "There is nothing to show: runs diverged before their first evaluation."
     return (

@@ -45,7 +45,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def plot_dataset(place: SubFigure, ours: pd.DataFrame, classes: pd.DataFrame) -> None:
-    """Draw the three panels of one data set."""
     ours = ours.astype({"client": int})
     (top, corner), (middle, right) = place.subplots(2, 2, gridspec_kw=INSIDE)
     corner.set_visible(False)
@@ -69,7 +68,6 @@ def plot_dataset(place: SubFigure, ours: pd.DataFrame, classes: pd.DataFrame) ->
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the figure."""
     return (
         "Training samples. Middle: the share of each class in a client's samples, of at most "
         f"{SHOWN} clients. Top: samples of each of these clients. Right: samples of each class "

@@ -35,7 +35,6 @@ def draw(
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw the panels; a method has the same colour and line style in all of them."""
     columns = [*table.groupby(SETTING, sort=False).groups]
     names = [figures.label(study, name) for name in table["method"].unique()]
     size: dict[str, Any] = {"width": 2.6, "sharex": "col", "least": figures.find_room(names)}
@@ -55,9 +54,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines."""
     return (
         "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
         f"(personalisation){tables.describe_spread(table)}: {tables.describe_scope(table)}."
-        f"{convergence.describe_bands(table)}{convergence.describe_ends(table)}"
+        f"{convergence.describe_lines(table)}"
     )

@@ -54,7 +54,6 @@ def draw(
 
 
 def average_deviations(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Average over seeds a metric, and its deviation within the last rounds of each run."""
     tail = runs[find_tail(runs) & ~runs["diverged"]]
     within = (100 * tail[metric]).groupby([tail[name] for name in RUN]).std().rename("deviation")
     scores = score_runs(runs, metric).merge(within.reset_index(), how="left", on=RUN)
@@ -78,7 +77,6 @@ def name_ways(settings: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_blocks(model: str) -> tuple[int, int]:
-    """Count the blocks of a model, and those of them that are its encoder."""
     blocks, encoder = (source.literal(f"models.{model}", name) for name in ("BLOCKS", "ENCODER"))
     if not blocks or encoder is None:
         raise UsageError(
@@ -97,7 +95,6 @@ def write_letters(kind: str, split: int, blocks: int) -> str:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a row of panels per accuracy, a column per data set."""
     columns = [*table.groupby(["dataset", "partition"], sort=False).groups]
     figure, grid = figures.panels(len(ACCURACIES), len(columns), width=4.4, height=2.4)
     for (name, metric), row in zip(ACCURACIES.items(), grid, strict=True):
@@ -132,7 +129,6 @@ def plot_bars(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the bars."""
     score = tables.describe_score(table).replace("test accuracy", "accuracy")
     untested = tables.describe_untested(table, ACCURACIES["personalisation"])
     lost = " A bar is missing if a run diverged." * bool(table["diverged"].any())

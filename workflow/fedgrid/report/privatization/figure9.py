@@ -29,15 +29,11 @@ def draw(
     """Return a row per run's setting and point: percent over seeds; `best` marks the highest."""
     some = select_features(interpolation, evaluate_clients)
     table = some.groupby([*CELL, *POINT], sort=False).agg(
-        accuracy=("mean", lambda values: 100 * strict_mean(values)),
-        std=("mean", lambda values: 100 * values.std(skipna=False)),
-        seeds=("seed", "nunique"),
-        rounds=("rounds", "first"),
-        clients=("clients", "first"),
-        evaluate_clients=("evaluate_clients", "first"),
+        mean=("mean", lambda values: 100 * strict_mean(values)),
+        std=("mean", lambda values: 100 * values.std(skipna=False)), seeds=("seed", "nunique"),
+        **{name: (name, "first") for name in ("rounds", "clients", "evaluate_clients")},
     ).reset_index().round(4)  # fmt: skip
-    table = table.rename(columns={"accuracy": "mean"})
-    table["dataset_label"] = [figures.label(study, name) for name in table["dataset"]]
+    figures.add_labels(table, study, ["dataset"])
     highest = table.groupby(CELL)["mean"].transform("max")
     table = table.assign(best=table["mean"] == highest, scale=scale)
     order = table.groupby(CELL, sort=False).ngroup()
@@ -60,7 +56,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def plot_heat_map(axes: Axes, part: pd.DataFrame) -> None:
-    """Draw one heat map: beta upwards, alpha to the right."""
     cells = part.pivot(index="beta", columns="alpha", values="mean")
     image = axes.imshow(cells, aspect="auto", origin="lower", cmap="viridis")
     best = part[part["best"]]
@@ -74,20 +69,17 @@ def plot_heat_map(axes: Axes, part: pd.DataFrame) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the figure, and name the best points."""
     best = table[table["best"]].groupby(CELL, sort=False)
-    points = [f"{write_points(part)} with {part['mean'].iloc[0]:.2f}" for _, part in best]
+    said = []
+    for _, part in best:
+        points = in_words([f"({alpha:g}, {beta:g})" for alpha, beta in part[POINT].to_numpy()])
+        first = part.iloc[0]
+        said.append(f"{first['dataset_label']} {points} with {first['mean']:.2f}")
     return (
         f"Mean accuracy of {tables.join_values(table, 'clients')} "
         f"{WHO[table['evaluate_clients'].iloc[0]]} on their own test "
         "samples, in percent, with features alpha h + (1 - alpha) h' and probabilities beta p + "
         "(1 - beta) p', of the shared branch and the private one (with a prime): "
         f"{tables.describe_scope(table)}. Stars mark the best points (alpha, beta): "
-        f"{'; '.join(points)}."
+        f"{'; '.join(said)}."
     )
-
-
-def write_points(part: pd.DataFrame) -> str:
-    """Write the best points of a setting after the name of its data set."""
-    points = [f"({alpha:g}, {beta:g})" for alpha, beta in part[POINT].to_numpy()]
-    return f"{part['dataset_label'].iloc[0]} {in_words(points)}"

@@ -3,10 +3,11 @@
 Beside our numbers are those that the paper prints. The partitions are those of the first seed.
 """
 
+import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import figures, tables
-from fedgrid.partitions import write_label
+from fedgrid.report._rows import name_rows
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import known
 from fedgrid.study.records import Study
@@ -28,15 +29,16 @@ def draw(sizes: pd.DataFrame, study: Study, scale: str, printed: str) -> pd.Data
     """
     first = sizes[sizes["seed"] == sizes["seed"].min()]
     groups = first.groupby(["dataset", "partition"], sort=False)
-    table = pd.DataFrame(
-        [dict(dataset=d, partition=p) | count_samples(part, d) for (d, p), part in groups]
-    )
+    table = pd.DataFrame([
+        {"dataset": name, "partition": partition} | count_samples(part, name)
+        for (name, partition), part in groups
+    ])  # fmt: skip
     entries = study["published"]
     theirs = entries[known("entry of `published`", printed, entries)]
     values = pd.DataFrame.from_dict(theirs["values"], "index", columns=theirs["columns"])
     values = values.add_prefix("printed_").rename_axis("dataset").reset_index()
     table = table.merge(values, how="outer", on="dataset", sort=False)
-    table["dataset_label"] = [figures.label(study, name) for name in table["dataset"]]
+    figures.add_labels(table, study, ["dataset"])
     return table.assign(seed=first["seed"].iloc[0], scale=scale).round(2)
 
 
@@ -57,24 +59,22 @@ def count_samples(clients: pd.DataFrame, dataset: str) -> dict:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per data set: ours and, behind it in brackets, the printed number."""
-    facts = table.to_dict("records")
-    shown = {head: [write_pair(row, name) for row in facts] for name, head in NUMBERS.items()}
-    partitions = table["partition"].astype(object).fillna("").map(write_label)
-    index = pd.MultiIndex.from_arrays(
-        [table["dataset_label"], partitions], names=["dataset", "partition"]
-    )
-    return pd.DataFrame(shown, index=index)
+    named = table.assign(partition=table["partition"].astype(object).fillna(""))
+    shown = name_rows(named, False, ("dataset", "partition"))
+    for name, head in NUMBERS.items():
+        ours = write_numbers(table, name, "{:,.10g}")
+        theirs = write_numbers(table, f"printed_{name}", "({:,.10g})")
+        shown[head] = (ours + " " + theirs).str.strip()
+    return shown.set_index(["dataset", "partition"])
 
 
-def write_pair(row: dict, name: str) -> str:
-    """Write our number and the printed one in brackets, if they exist: `400 (400)`."""
-    ours, theirs = (row.get(key) for key in (name, f"printed_{name}"))
-    texts = "" if pd.isna(ours) else f"{ours:,.10g}", "" if pd.isna(theirs) else f"({theirs:,.10g})"
-    return " ".join(filter(None, texts))
+def write_numbers(table: pd.DataFrame, name: str, form: str) -> pd.Series:
+    """Write the numbers of a column; a missing one, or a missing column, is empty."""
+    numbers = table[name] if name in table else pd.Series(np.nan, table.index)
+    return numbers.map(form.format, na_action="ignore").astype(object).fillna("")
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     return (
         "The benchmarks; samples of a client are means over clients. In brackets is what the paper "
         f"prints. Partitions of seed {tables.join_values(table, 'seed')} (1 seed), "

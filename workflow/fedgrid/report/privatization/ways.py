@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedgrid.analysis import choice, figures, gains, tables, verdicts
 from fedgrid.analysis.scores import CELL, SCORED, SETTING, score_runs, select_scored, strict_mean
-from fedgrid.partitions import write_label
+from fedgrid.report._rows import name_rows
 from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
 
@@ -20,6 +20,7 @@ ACCURACIES = {"aggregation": "accuracy", "personalisation": "own_mean"}
 STATISTICS = ["mean", "low", "high"]
 ROW = ["method", "placebo", *SETTING]
 LABELLED = ("method", "placebo", "dataset", "protocol")
+AXES = ("dataset", "partition", "protocol", "method", "placebo")
 FACTS = ("rounds", *SCORED)
 
 
@@ -49,9 +50,9 @@ def draw(
 
 
 def summarise_accuracy(name: str, runs: pd.DataFrame, metric: str, ends: list[str]) -> pd.DataFrame:
-    """Summarise one accuracy: of every way, of its placebos, and their difference."""
     scores = score_runs(select_scored(runs, metric), metric).rename(columns={metric: "accuracy"})
-    back = match_placebos(scores["method"], ends)
+    pairs = [gains.name_pairs(scores["method"], end, needed=False) for end in ends]
+    back = {placebo: way for placebos in pairs for way, placebo in placebos.items()}
     facts = scores.groupby(CELL, sort=False).agg(
         seeds=("seed", "nunique"), **{fact: (fact, "first") for fact in FACTS if fact in scores}
     )
@@ -67,12 +68,6 @@ def summarise_accuracy(name: str, runs: pd.DataFrame, metric: str, ends: list[st
     return table.assign(**{f"{name}_chosen": chosen.get("chosen", pd.Series("", chosen.index))})
 
 
-def match_placebos(methods: pd.Series, ends: list[str]) -> dict[str, str]:
-    """Return the way that each placebo belongs to; `ends` are the ends of placebos' names."""
-    pairs = [gains.name_pairs(methods, end, needed=False) for end in ends]
-    return {placebo: way for placebos in pairs for way, placebo in placebos.items()}
-
-
 def compute_intervals(scores: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return a row per method and setting: mean, 95 % interval over seeds, and diverged runs."""
     rows = []
@@ -85,13 +80,8 @@ def compute_intervals(scores: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per way, placebo and setting: accuracies and gain as texts."""
-    axes = ["dataset_label", "partition", "protocol_label", "method_label", "placebo_label"]
-    if not tables.is_in_heading(table, "protocol"):
-        axes.remove("protocol_label")
-    index = table[axes].astype(object).fillna("")
-    index = index.assign(partition=table["partition"].map(write_label))
-    index.columns = [name.removesuffix("_label") for name in axes]
+    index = name_rows(table, tables.is_in_heading(table, "protocol"), AXES)
+    index = index.astype(object).fillna("")
     shown = {}
     for name in ACCURACIES:
         shown[name, "way"] = write_means(table, name)
@@ -116,7 +106,6 @@ def write_means(table: pd.DataFrame, name: str, sign: str = "") -> pd.Series:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     metric = tables.describe_score(table).replace("test accuracy", "accuracy")
     untested = tables.describe_untested(table, ACCURACIES["personalisation"])
     return (

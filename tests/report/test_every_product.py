@@ -1,11 +1,17 @@
-"""Every product of every study, drawn once from made-up runs of its quick grid: the columns of its
-table, and the rules that all figures are held to.
+"""Every product of every study, drawn from made-up runs of its quick grid.
+
+Its numbers, layout and caption are pinned in golden/products.txt, which `--update-golden` writes.
+Its files are whole and the same after the table is read, and its figure keeps the rules of all.
 """
 
-import copy
+import re
 import warnings
 from functools import cache
+from hashlib import sha256
+from html import unescape
 from itertools import combinations
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -22,27 +28,21 @@ from matplotlib.transforms import Bbox
 
 import made
 from dictionary import unknown
-from fedgrid.analysis import figures, looks
-from fedgrid.report import _product
+from fedgrid.analysis import figures, latex, looks
+from fedgrid.report import _formats, _product
 from fedgrid.study.products import FIGURES, product_module
-from made_products import KINDS, MANY_RUNS, list_runs, make_table
+from made_products import KINDS, STUDIES, draw_product, list_products, list_runs
 from vision import APART, VISIONS, seen
 
-DRAWN = [
-    (study, name)
-    for study, about in made.STUDIES.items()
-    for name, entry in about["products"].items()
-    if any(f".{form}" in FIGURES for form in entry["formats"])
-]
-PARAMETERS = [
-    pytest.param(*one, marks=pytest.mark.slow) if one[1] in MANY_RUNS else one for one in DRAWN
-]
-# By module, a product that it draws at the quick scale: of FedSLS, if that has one.
-BY_MODULE = {
-    product_module(study, name, made.STUDIES[study]["products"][name]): (study, name)
-    for study in (*made.STUDIES, "fedsls")
-    for name in made.GRID.products(study, "quick")
+PINS = Path(made.__file__).parent / "golden/products.txt"
+EVERY = list_products()
+DRAWN = list_products(lambda entry: {f".{form}" for form in entry["formats"]} & {*FIGURES})
+WORDS = {  # of a caption, by the way to score a run
+    "tail": "of the last 7 rounds",
+    "best": "of the round with the best validation accuracy",
+    "smoothed": "last moving average",
 }
+BESIDE = {"smoothed": "smoothed", "deviation": "tail"}  # columns that have another score, too
 # What colours stand for in the figures in which they do not stand for methods.
 OTHERWISE = {
     **{("fedsls", name): "maps" for name in ("figure3", "figure5")},
@@ -55,33 +55,105 @@ OTHERWISE = {
 }
 
 
+def hash_table(table) -> str:
+    """A hash of a table as CSV; of floats with six digits, because machines round differently."""
+    return sha256(table.to_csv(float_format="%.6g").encode()).hexdigest()[:12]
+
+
 @cache
 def draw_figure(study: str, name: str, size: str) -> Figure:
     """The figure of a product, laid out without a warning; to be read, not changed."""
-    entry = copy.deepcopy(made.STUDIES[study]["products"][name])
-    entry.setdefault("with", {})["size"] = size
-    product = _product.load_product(study, name, entry)
-    with figures.use_style(product.size), warnings.catch_warnings():
+    product = draw_product(study, name, score=False)
+    with figures.use_style(size), warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = product.plot(make_table(study, name), made.STUDIES[study])
+        figure = product.plot(product.read, made.STUDIES[study])
         figures.prepare(figure)  # as before it is saved
         figure.draw_without_rendering()
     return figure
 
 
-# --- columns ---------------------------------------------------------------------------------
+# --- tables and captions ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("module", "study", "name"),
-    [
-        pytest.param(module, *one, marks=pytest.mark.slow if one[1] in MANY_RUNS else ())
-        for module, one in BY_MODULE.items()
-    ],
-)
-def test_the_columns_of_a_product_are_in_the_dictionary(module, study, name):
-    table = make_table(study, name)
-    assert unknown(module.replace("report.", "product: "), [*table]) == []
+@pytest.mark.parametrize(("study", "name"), EVERY)
+def test_a_product_has_the_numbers_the_layout_and_the_caption_that_it_had(study, name, request):
+    product = draw_product(study, name)
+    said = product.caption(product.table)
+    shown = _product.lay_out(product, product.table)
+    found = f"{hash_table(product.table)} {hash_table(shown)}\n{said}\n\n"
+    there = re.split(r"^# (.*)\n", PINS.read_text(), flags=re.MULTILINE)
+    pins = dict(zip(there[1::2], there[2::2], strict=True))
+    if request.config.getoption("--update-golden"):
+        pins[f"{study}/{name}"] = found
+        PINS.write_text("".join(f"# {one}\n{text}" for one, text in sorted(pins.items())))
+    assert found == pins[f"{study}/{name}"]
+
+
+@pytest.mark.parametrize(("study", "name"), EVERY)
+def test_a_table_says_what_it_is_of_and_is_the_same_after_it_is_read(study, name):
+    product = draw_product(study, name)
+    said, entry = product.caption(product.read), made.STUDIES[study]["products"][name]
+    assert said == product.caption(product.table)
+    assert "\n" not in said
+    assert "scale" not in product.table or "quick scale" in said
+    of_runs = any(text.startswith("runs/") for text in entry["from"].values())
+    if of_runs and "tail" not in entry.get("with", {}):  # which is a way of its own
+        stated = {way for way, words in WORDS.items() if words in said}
+        assert stated <= {"best", *(BESIDE[column] for column in BESIDE if column in product.read)}
+        assert "best" in stated or not {"metric", "tail"} <= {*product.read}
+    if hasattr(product, "wide"):
+        shown, read = (_product.lay_out(product, of) for of in (product.table, product.read))
+        assert shown.to_html() == read.to_html()
+    module = product_module(study, name, entry)
+    assert unknown(module.replace("report.", "product: "), [*product.read]) == []
+    assert hasattr(product, "plot") or not {f".{form}" for form in entry["formats"]} & {*FIGURES}
+
+
+WHOLE = ("table1", "claims", "figure4", "convergence", "weights")  # one of each kind
+IN_FORMATS = [
+    one if one.values[1] in WHOLE else pytest.param(*one.values, marks=pytest.mark.slow)
+    for one in EVERY
+]
+
+
+@pytest.mark.parametrize(("study", "name"), IN_FORMATS)
+def test_a_product_is_written_in_all_its_formats_and_again_from_the_table_that_is_read(
+    study, name, tmp_path
+):
+    product, forms = draw_product(study, name), STUDIES[study]["products"][name]["formats"]
+    for folder, table in {"a": product.table, "b": product.read}.items():
+        paths = [tmp_path / folder / f"{name}.{form}" for form in forms]
+        _formats.write_product(product, table, STUDIES[study], paths)
+    for path in (tmp_path / "a").iterdir():
+        assert_whole(path, product.caption(product.table))
+        if path.suffix != ".csv" and (path.suffix != ".html" or hasattr(product, "wide")):
+            assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {path.name for path in paths}
+
+
+def assert_whole(path: Path, caption: str) -> None:
+    """A file of its format that people can read, with the caption in it."""
+    content = path.read_bytes()
+    if path.suffix == ".pdf":
+        assert content.startswith(b"%PDF")
+        assert content.rstrip().endswith(b"%%EOF")
+        assert b"CreationDate" not in content
+    elif path.suffix == ".svg":
+        drawing = ElementTree.fromstring(content)
+        texts = [text.text or "" for text in drawing.iter() if text.tag.endswith("}text")]
+        assert caption in "".join(drawing.itertext())  # in the metadata, not in the picture
+        assert not any(text in caption for text in texts if len(text) > 40)
+    elif path.suffix == ".txt":
+        assert content.decode() == f"{caption}\n"
+    elif path.suffix == ".html":
+        assert caption in unescape(content.decode())
+        assert content.decode().count("<tr") > 1
+    elif path.suffix == ".tex":
+        assert f"% {caption}\n" in content.decode()
+        assert f"\\caption{{{latex.write_latex(caption)}}}" in content.decode()
+        assert r"\toprule" in content.decode()
+    else:
+        assert len(_product.read_table(path)) > 0
 
 
 # --- looks -----------------------------------------------------------------------------------
@@ -89,7 +161,7 @@ def test_the_columns_of_a_product_are_in_the_dictionary(module, study, name):
 
 def find_methods(study: str, name: str, axes: Axes) -> list[tuple[str, str, object]]:
     """The methods whose names artists of a panel have: method, name and artist."""
-    table, about = make_table(study, name), made.STUDIES[study]
+    table, about = draw_product(study, name, score=False).read, made.STUDIES[study]
     columns = table.columns.intersection(["method", "original", "over", "family", "series"])
     texts = [text.partition("/") for text in about["products"][name]["from"].values()]
     grids = [grid for kind, _, grid in texts if kind in KINDS and columns.empty]
@@ -121,7 +193,7 @@ def look_at(artist) -> tuple[str, bool, tuple]:
     return to_hex(artist.get_facecolor()[0]), False, ()
 
 
-@pytest.mark.parametrize(("study", "name"), PARAMETERS)
+@pytest.mark.parametrize(("study", "name"), DRAWN)
 def test_a_method_has_its_colour_in_every_figure(study, name):
     placebos = looks.find_placebos(made.STUDIES[study])
     found = [one for axes in draw_figure(study, name, "text").axes
@@ -134,7 +206,7 @@ def test_a_method_has_its_colour_in_every_figure(study, name):
         assert colour in [one.lower() for one in allowed], text
 
 
-@pytest.mark.parametrize(("study", "name"), PARAMETERS)
+@pytest.mark.parametrize(("study", "name"), DRAWN)
 def test_methods_of_a_panel_are_told_apart_with_any_colour_vision(study, name):
     for axes in draw_figure(study, name, "text").axes:
         at_axis = {label.get_text() for label in axes.get_yticklabels()}
@@ -173,7 +245,7 @@ def is_inside(box: Bbox, edge: Bbox) -> bool:
 
 
 @pytest.mark.parametrize("size", [pytest.param("column", marks=pytest.mark.slow), "text"])
-@pytest.mark.parametrize(("study", "name"), PARAMETERS)
+@pytest.mark.parametrize(("study", "name"), DRAWN)
 def test_a_figure_has_the_width_that_is_asked_for_and_its_texts_have_room(study, name, size):
     figure = draw_figure(study, name, size)
     assert figure.get_figwidth() == figures.PAGE[size]
@@ -185,7 +257,7 @@ def test_a_figure_has_the_width_that_is_asked_for_and_its_texts_have_room(study,
         assert not box.overlaps(place), (text.get_text(), other.get_text())
 
 
-@pytest.mark.parametrize(("study", "name"), PARAMETERS)
+@pytest.mark.parametrize(("study", "name"), DRAWN)
 def test_no_panel_is_empty(study, name):
     for axes in draw_figure(study, name, "text").axes:
         shown = [artist for artist in axes.get_children() if artist.get_visible()]
