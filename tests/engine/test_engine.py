@@ -614,9 +614,6 @@ def test_an_interrupted_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-KEEPING += ["autohs", "moon", "pfedme", "scaffold", "sgdm", "ssp"]
-
-
 @pytest.mark.parametrize("name", ["autohs", "moon", "pfedme"])
 def test_a_resumed_run_ends_with_the_same_bits(name, tmp_path):
     """Stopped after round 1, of 3; evaluated after 2 and 3."""
