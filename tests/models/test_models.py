@@ -111,7 +111,7 @@ def test_a_model_trains_alike_in_both_backends(name):
 )
 def test_models_have_as_many_parameters_as_those_of_their_papers(name, shape, classes, parameters):
     with torch.device("meta"):
-        model = models.draw(name, shape, classes)
+        model = models.draw(name, shape, classes, 0)
     assert sum(w.numel() for w in model.parameters()) == parameters
 
 
