@@ -66,8 +66,8 @@ class FedBABU(Uniform):
         return model
 
 
-class Coasting(FedPer):
-    """FedRep where the classifier gets gradients of zero while the body is trained."""
+class FedRep(FedPer):
+    """While the body is trained, the classifier rests, or gets gradients of zero."""
 
     def train(self, client):
         self.trained, self.all = 0, len([*self.batches(client)])
@@ -78,7 +78,7 @@ class Coasting(FedPer):
         for p in model.body.parameters():
             p.grad = None if first else p.grad
         for p in model.head.parameters():
-            p.grad = p.grad if first else torch.zeros_like(p)
+            p.grad = p.grad if first else None if self.p.rest else torch.zeros_like(p)
         self.trained += 1
 
 
