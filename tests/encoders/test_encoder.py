@@ -6,7 +6,7 @@ from captum.attr import GuidedBackprop
 from torch import Tensor, nn
 from torch.autograd import grad
 
-from conftest import CLASSES, IMAGE_MODELS, SMALL_MODELS, simulate, slow_but, uneven
+from conftest import CLASSES, IMAGE_MODELS, simulate, uneven
 from fedgrid import models
 from fedgrid.encoders import autoencoder, guided
 from fedgrid.engine import samples
@@ -141,14 +141,6 @@ def test_relus_are_as_before_afterwards():
     assert torch.equal(plain_gradient(model), before)
 
 
-def test_encoding_leaves_the_model_as_it_is():
-    model, state = made(Block)
-    before = {name: tensor.detach().clone() for name, tensor in state.items()}
-    guided.contributions(model, state, X, Y)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in state.items())
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
 def test_targets_are_the_labels_logit_the_largest_and_the_sum():
     model, state = made(Plain)
     predicted = model(X)[1].argmax(1)
@@ -227,20 +219,6 @@ def test_a_models_file_says_whether_it_takes_every_image_by_itself(name):
     assert torch.allclose(together, alone, atol=1e-4) == INDEPENDENT[name]
 
 
-@pytest.mark.parametrize(
-    "name",
-    slow_but(SMALL_MODELS, [name for name, alone in INDEPENDENT.items() if alone & MAPS[name]]),
-)
-def test_saliency_does_not_depend_on_the_chunk(name):
-    model, state = built(name)
-    labels = torch.arange(4)
-    whole = guided.stack(guided.contributions(model, state, IMAGES, labels))
-    for size in (1, 3):
-        parts = zip(IMAGES.split(size), labels.split(size), strict=True)
-        found = sum(guided.stack(guided.contributions(model, state, *part)) for part in parts)
-        torch.testing.assert_close(found, whole, rtol=1e-3, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", [name for name, alone in INDEPENDENT.items() if not alone])
 def test_no_saliency_of_a_model_that_mixes_the_images_of_a_batch(name):
     with pytest.raises(UsageError, match="BatchNorm without running statistics, which mixes"):
@@ -254,14 +232,6 @@ def test_saliency_with_such_a_model_is_refused_before_anything_runs(method):
     study = STUDIES["fedsls"] | {"scales": scales}
     with pytest.raises(UsageError, match=f"method `{method}` encodes every image by itself"):
         Grid(STUDIES | {"fedsls": study | {"products": {}}})
-
-
-def test_a_client_without_images_contributes_nothing():
-    made = simulate(Method(), federation=uneven((3, 0)))
-    found = made.engine.samples.total(
-        1, lambda x, y: guided.contributions(made.engine.architecture.empty, made.run.server, x, y)
-    )
-    assert not guided.stack(found).any()
 
 
 @pytest.mark.parametrize(("name", "main", "side"), [("resnet18", 17, 3), ("resnet50", 49, 4)])
@@ -300,12 +270,6 @@ def test_layers_count_less_the_deeper_they_are():
     assert guided.Choice(tau=0.5).layered(contributions, main)[0].tolist() == [1, 0.5, 0.25]
     assert guided.Choice(tau=0.5).weights(contributions, main).tolist() == [1.75, 1.75]
     assert guided.Choice(layers="all").weights(contributions, main).tolist() == [1.875, 1.875]
-
-
-@pytest.mark.parametrize("wrong", [{"reading": "C"}, {"target": "loss"}, {"layers": "none"}])
-def test_a_reading_that_does_not_exist_is_refused(wrong):
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        guided.Choice(**wrong)
 
 
 # --- the conventional encoder ----------------------------------------------------------------

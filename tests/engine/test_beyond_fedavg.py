@@ -47,9 +47,7 @@ METHODS = {
     "choose": Method(choose=lambda candidates: torch.tensor([4, 3])),
     "refine": Method(refine=lambda end: {n: end.local(0)[n] + w for n, w in end.model.items()}),
     "gradient of a part": Method(correct=first_half),
-    "gradient elsewhere": methods("fedsam", rho=0.1),
     "rate": Method(rate=slower_every_step, padded=True),
-    "phases": methods("fedrep"),
     "a value from step to step": Method(
         architecture=with_sum, private=("sum",), frozen=("sum",), correct=summed, padded=True
     ),
@@ -59,13 +57,6 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_both_backends_agree(name):
     runs = [simulate(METHODS[name], backend, **EPOCHS).play(3) for backend in BACKENDS]
-    assert_same(*runs, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_gradient_at_the_same_parameters_is_the_gradient(backend):
-    same = Method(correct=lambda step, gradient: step.gradient(step.params), padded=True)
-    runs = [simulate(made, backend, **EPOCHS).play(2) for made in (Method(), same)]
     assert_same(*runs, rtol=1e-9, atol=1e-10)
 
 
@@ -108,14 +99,6 @@ def test_what_rests_has_neither_step_nor_momentum_nor_decay(backend):
         assert not memory["optimiser"]["momentum"]["head.weight"].any()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_client_begins_with_the_model_that_the_method_gives(backend):
-    held = Method(begin=scaled_head, frozen=("head.",))
-    run = simulate(held, backend, participation=1.0)
-    first = run.run.server["head.bias"].clone()
-    torch.testing.assert_close(run.play().server["head.bias"], 1.1 * first)
-
-
 def with_tests():
     data = uneven(SIZES)
     tests = Pool(data.images, data.labels, torch.arange(sum(SIZES)), [*SIZES])
@@ -156,22 +139,6 @@ def test_a_method_reads_the_servers_data_and_all_local_models():
     )
     assert (seen["size"], seen["x"].shape) == (3, (2, 1, 6, 6))
     assert_same(refined, plain, rtol=1e-9, atol=1e-11)
-
-
-def test_power_of_choice_sees_data_sizes_and_losses_of_candidates():
-    seen = {}
-
-    def choose(candidates):
-        loss = [float(candidates.client(k).total(lambda x, y: y.sum()) or 0) for k in (1, 2)]
-        seen.update(loss=loss, sizes=candidates.sizes.tolist())
-        return candidates.drawn[:2]
-
-    run = simulate(Method(choose=choose), "loop", uneven(SIZES))
-    drawn = {*run.engine.plan(run.run).clients.tolist()}
-    labels = uneven(SIZES).labels
-    assert seen["sizes"] == [*SIZES]
-    assert len(drawn) == 2
-    assert seen["loss"][0] == float(labels[5:14].sum())
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,34 +15,29 @@ from conftest import (
     BACKENDS,
     HAND,
     PROTOCOL,
-    SIZES,
     artifacts,
     assert_same,
     brief,
     by_hand,
-    differ,
     everything,
     federated,
     methods,
     pixel,
     simulate,
-    some_slow,
     tiny,
     two_clients,
     uneven,
 )
 from fedgrid.checking.plain import PlainLoop
-from fedgrid.commands import collect
-from fedgrid.engine import backends, evaluation, optimisers
+from fedgrid.engine import backends, evaluation
+from fedgrid.engine.aggregation import Kept, Running, start_sum
 from fedgrid.engine.backends import _recorded, stacked
 from fedgrid.engine.state import RunState
 from fedgrid.engine.state import effective as effective_clients
 from fedgrid.federation import array_files, augment, schedule
-from fedgrid.method import Method
+from fedgrid.method import Method, weighted_sum
 from fedgrid.models import Classifier
-from fedgrid.report import _product
-from fedgrid.report.fedsls import table1
-from fedgrid.runtime.names import UsageError, registered
+from fedgrid.runtime.names import UsageError
 from fedgrid.training import build, checkpoint, results, rounds
 
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
@@ -60,10 +56,6 @@ def assert_weight(run: RunState, expected: float) -> None:
     torch.testing.assert_close(weight(run), t(expected)[0])
 
 
-def test_both_backends_are_tested():
-    assert set(registered("engine/backends")) == set(BACKENDS)
-
-
 # --- hooks, on two clients whose first deltas are -0.1 and 0.1 -------------------------------
 
 
@@ -72,221 +64,72 @@ def slope(step, g=1):
     return g * step.params["head.weight"].sum() + 0 * step.params["head.bias"].sum()
 
 
+def everywhere(value):
+    """A direction with the same number in all entries."""
+    return lambda step, grads: {n: torch.ones_like(g) * value(step) for n, g in grads.items()}
+
+
+def first_delta(cohort, weights):
+    """An aggregate that does not read the weights."""
+    return {name: delta[0] for name, delta in cohort.deltas.items()}
+
+
 SLOPE = Method(loss=slope)
-
-
-@both_backends
-def test_loss_replaces_the_cross_entropy(backend):
-    assert_weight(by_hand(SLOPE, backend), -0.1)
-
-
-@pytest.mark.parametrize(
-    "backend",
-    ["loop", "stacked"],
+ZERO = {"head.weight": torch.zeros(2, 1).double(), "head.bias": torch.zeros(2).double()}
+ROLLING = SLOPE | Method(  # m <- 0.9 m + update; the server descends along m
+    shared=lambda start: {"m": ZERO},
+    share=lambda cohort, update: {"m": {n: 0.9 * cohort.shared["m"][n] + update[n] for n in ZERO}},
+    server=lambda _, shared: shared["m"],
 )
-def test_a_parameter_that_the_loss_does_not_depend_on_stays(backend):
-    method = Method(loss=lambda step: step.params["head.weight"].sum())
-    assert not by_hand(method, backend).server["head.bias"].any()
+COUNTED = Method(  # the slope of round r is r
+    loss=lambda step: slope(step, step.shared["r"]),
+    shared=lambda start: {"r": t(0)[0]},
+    share=lambda cohort, update: {"r": cohort.shared["r"] + 1},
+)
+KEEPING = Method(  # A's slope is 1, then 2; B's is 5, then 6
+    loss=lambda step: slope(step, step.memory["slope"]),
+    memory=lambda start, client: {"slope": t(1, 5)[client]},
+    remember=lambda end: {"slope": end.memory["slope"] + 1},
+)
+SQUARES = Method(  # sums of squares: 4 for A, 1 + 1 + 16 = 18 for B
+    measure=lambda client: {"squares": client.total(lambda x, y: x.square().sum())},
+    weigh=lambda cohort: torch.stack([m["squares"] for m in cohort.measured]) / 22,
+    weigh_after_training=True,
+)
+# A method, fields of the protocol, and the server's weight: FedAvg's mean gradient is 1/2, and A
+# and B have the weights 1/4 and 3/4.
+WEIGHTS = {
+    "loss": (SLOPE, {}, -0.1),
+    "loss of weights": (
+        Method(loss=lambda s: s.params["head.weight"].sum()),
+        {},
+        -0.1,
+    ),
+    "penalty": (Method(penalty=lambda step: 3 * step.params["head.weight"].sum()), {}, -0.35),
+    "correct": (Method(correct=lambda _, g: {n: 2 * w + 5 for n, w in g.items()}), {}, -0.6),
+    "samples": (Method(correct=everywhere(lambda step: step.counts.sum())), {}, -0.25),
+    "momentum": (Method(correct=everywhere(lambda _: 1)), {"momentum": 0.5, "local": 2}, -0.25),
+    "momentum anew": (SLOPE, {"rounds": 2, "momentum": 0.5}, -0.2),
+    "decay": (SLOPE, {"rounds": 3, "lr_decay": 0.5, "local": 2}, -0.35),  # 0.2 (1 + 1/2 + 1/4)
+    "weigh": (Method(weigh=lambda cohort: t(0.9, 0.3), any_sum=True), {}, 0.06),
+    "aggregate": (Method(aggregate=first_delta), {}, 0.1),
+    "server": (ROLLING, {"rounds": 3}, -(0.1 + 0.19 + 0.271)),
+    "share": (COUNTED, {"rounds": 3}, -0.3),
+    "remember": (KEEPING, {"rounds": 2}, -0.1 * (1 / 4 * (1 + 2) + 3 / 4 * (5 + 6))),
+    "measure": (SQUARES, {}, (4 * 0.1 - 18 * 0.1) / 22),
+}
 
 
 @both_backends
-def test_penalty_is_added_to_the_loss(backend):
-    # 0.1 (1/4 (-1 + 3) + 3/4 (1 + 3)) = 0.35
-    added = Method(penalty=lambda step: 3 * step.params["head.weight"].sum())
-    assert_weight(by_hand(added, backend), -0.35)
-
-
-@both_backends
-def test_correct_turns_gradients_into_directions(backend):
-    # FedAvg's mean gradient is 1/2: 0.1 (2 1/2 + 5) = 0.6
-    def direction(step, grads):
-        return {name: 2 * g + 5 for name, g in grads.items()}
-
-    assert_weight(by_hand(Method(correct=direction), backend), -0.6)
-
-
-@both_backends
-def test_correct_sees_the_step(backend):
-    # Directions are the client's number of samples: 0.1 (1/4 1 + 3/4 3) = 0.25
-    def direction(step, grads):
-        return {name: torch.ones_like(g) * step.counts.sum() for name, g in grads.items()}
-
-    assert_weight(by_hand(Method(correct=direction), backend), -0.25)
-
-
-@both_backends
-def test_momentum_acts_on_the_corrected_direction(backend):
-    # Directions of 1 twice, momentum 1/2: 0.1 (1 + 1.5)
-    def direction(step, grads):
-        return {name: torch.ones_like(g) for name, g in grads.items()}
-
-    run = by_hand(Method(correct=direction), backend, momentum=0.5, local=2)
-    assert_weight(run, -0.25)
-
-
-@both_backends
-def test_momentum_starts_anew_in_every_round(backend):
-    assert_weight(by_hand(SLOPE, backend, rounds=2, momentum=0.5), -0.2)
-
-
-@both_backends
-def test_the_learning_rate_decays_per_round(backend):
-    # 0.1 (1 + 1/2 + 1/4), of two steps each
-    run = by_hand(SLOPE, backend, rounds=3, lr_decay=0.5, local=2)
-    assert_weight(run, -0.35)
-
-
-@both_backends
-def test_weigh_replaces_the_sample_counts(backend):
-    # 0.9 (-0.1) + 0.3 (0.1), though the weights do not sum to 1
-    method = Method(weigh=lambda cohort: t(0.9, 0.3), any_sum=True)
-    assert_weight(by_hand(method, backend), 0.06)
-
-
-@both_backends
-def test_aggregate_replaces_the_weighted_sum(backend):
-    def first(cohort, weights):
-        assert weights.tolist() == [0.25, 0.75]
-        return {name: delta[0] for name, delta in cohort.deltas.items()}
-
-    assert_weight(by_hand(Method(aggregate=first), backend), 0.1)
-
-
-def momentum(beta: float) -> Method:
-    """m <- beta m + update; the server descends along m."""
-    zero = {"head.weight": torch.zeros(2, 1).double(), "head.bias": torch.zeros(2).double()}
-
-    def accumulate(cohort, update):
-        return {"m": {n: beta * cohort.shared["m"][n] + update[n] for n in update}}
-
-    return Method(
-        shared=lambda start: {"m": zero}, share=accumulate, server=lambda _, shared: shared["m"]
-    )
-
-
-@both_backends
-def test_server_momentum(backend):
-    # Updates of 0.1 each: steps of 0.1, 0.9 0.1 + 0.1 = 0.19, 0.9 0.19 + 0.1 = 0.271
-    run = by_hand(SLOPE | momentum(0.9), backend, rounds=3)
-    assert_weight(run, -(0.1 + 0.19 + 0.271))
-    torch.testing.assert_close(run.shared["m"]["head.weight"][0, 0], t(0.271)[0])
-
-
-@both_backends
-def test_what_is_shared_reaches_the_clients(backend):
-    # The slope of round r is r: 0, then 1, then 2.
-    method = Method(
-        loss=lambda step: slope(step, step.shared["r"]),
-        shared=lambda start: {"r": t(0)[0]},
-        share=lambda cohort, update: {"r": cohort.shared["r"] + 1},
-    )
-    assert_weight(by_hand(method, backend, rounds=3), -0.3)
-
-
-@both_backends
-def test_a_client_remembers_what_it_kept(backend):
-    # A's slope is 1, then 2; B's is 5, then 6: 0.1 (1/4 (1 + 2) + 3/4 (5 + 6)) = 0.9
-    method = Method(
-        loss=lambda step: slope(step, step.memory["slope"]),
-        memory=lambda start, client: {"slope": t(1, 5)[client]},
-        remember=lambda end: {"slope": end.memory["slope"] + 1},
-    )
-    run = by_hand(method, backend, rounds=2)
-    assert_weight(run, -0.9)
-    assert {k: float(kept["slope"]) for k, kept in run.memory.items()} == {0: 3, 1: 7}
-
-
-@both_backends
-def test_remember_sees_the_end_of_the_local_training(backend):
-    def keep(end):
-        assert (end.lr, end.server["head.weight"][0, 0]) == (0.1, 0)
-        weight = end.model["head.weight"][0, 0]
-        return {"weight": weight, "steps": t(int(end.steps)), "counts": end.counts}
-
-    before = {"weight": t(0)[0], "steps": t(0), "counts": torch.zeros(2, dtype=int)}
-    run = by_hand(Method(memory=lambda *_: before, remember=keep), backend)
-    assert [float(run.memory[k]["weight"]) for k in (0, 1)] == pytest.approx([0.1, -0.1])
-    assert [run.memory[k]["counts"].tolist() for k in (0, 1)] == [[1, 0], [0, 3]]
-    assert run.memory[0]["steps"] == 1
-
-
-@both_backends
-def test_measure_sees_all_of_a_clients_data(backend):
-    # Sums of squares: 4 for A, 1 + 1 + 16 = 18 for B: (4 (-0.1) + 18 (0.1)) / 22
-    method = Method(
-        measure=lambda client: {"squares": client.total(lambda x, y: x.square().sum())},
-        weigh=lambda cohort: torch.stack([m["squares"] for m in cohort.measured]) / 22,
-        weigh_after_training=True,
-    )
-    assert_weight(by_hand(method, backend), -1.4 / 22)
-
-
-@both_backends
-def test_measure_can_call_the_architecture_with_any_model(backend):
-    def both(client):
-        def logits(x, y):
-            models = (client.model, client.server)
-            network = client.architecture
-            outputs = [torch.func.functional_call(network, m, (x,))[1] for m in models]
-            return torch.stack([output[:, 0].sum() for output in outputs])
-
-        return {"logits": client.total(logits)}
-
-    seen = []
-    look = {"weigh": lambda c: seen.append(c.measured) or t(0, 1), "weigh_after_training": True}
-    by_hand(Method(measure=both, **look), backend)
-    # A: 2 0.1 + 0.05; B: 6 (-0.1) + 3 (-0.05)
-    torch.testing.assert_close(
-        torch.stack([m["logits"] for m in seen[0]]), t([0.25, 0], [-0.75, 0])
-    )
-
-
-@both_backends
-def test_frozen_parameters_stay(backend):
-    run = by_hand(Method(frozen=("head.bias",)), backend, rounds=2, weight_decay=0.5)
-    assert not run.server["head.bias"].any()
-    assert weight(run) != 0
-
-
-@both_backends
-def test_private_parameters_never_leave_their_client(backend):
-    # Slopes of 1 and 5 for the biases of A and B, which go on from where they were.
-    method = Method(
-        loss=lambda step: slope(step, 0) + step.memory["slope"] * step.params["head.bias"][0],
-        memory=lambda start, client: {"slope": t(1, 5)[client]},
-        remember=lambda end: {"slope": end.memory["slope"]},
-        private=("head.bias",),
-    )
-    run = by_hand(method, backend, rounds=3)
-    assert not run.server["head.bias"].any()
-    for client, bias in enumerate((-0.3, -1.5)):
-        torch.testing.assert_close(run.memory[client]["private"]["head.bias"], t(bias, 0))
-
-
-@both_backends
-def test_private_statistics_never_leave_their_client(backend):
-    simulation = simulate(Method(private=("body.1.",)), backend)
-    first = everything(simulation.run)
-    run = simulation.play(3)
-    for name in ("weight", "running_mean"):
-        assert torch.equal(run.server[f"body.1.{name}"], first[f"server/body.1.{name}"])
-        kept = [run.memory[k]["private"][f"body.1.{name}"] for k in (1, 4)]
-        assert not torch.equal(*kept)
-
-
-def test_private_parameters_are_the_same_in_both_backends():
-    method = Method(private=("body.1.", "head."), frozen=("body.5.bias",))
-    assert_same(*(simulate(method, b).play(3) for b in BACKENDS), rtol=1e-9, atol=1e-10)
-
-
-def test_the_model_hook_adds_to_the_architecture():
-    def scaled(model):
-        model.extra = nn.Parameter(torch.ones(1))
-        return model
-
-    simulation = simulate(Method(architecture=scaled))
-    assert simulation.run.server["extra"].dtype == torch.float64
-    assert "extra" in simulation.engine.architecture.parameters
+@pytest.mark.parametrize("hook", WEIGHTS)
+def test_what_a_function_changes_worked_out_by_hand(hook, backend):
+    method, fields, expected = WEIGHTS[hook]
+    run = by_hand(method, backend, **fields)
+    assert_weight(run, expected)
+    if hook in ("loss", "loss of weights"):
+        assert not run.server["head.bias"].any()
+    if hook == "remember":
+        assert {k: float(kept["slope"]) for k, kept in run.memory.items()} == {0: 3, 1: 7}
 
 
 def test_the_cohort_is_what_it_says():
@@ -327,15 +170,6 @@ def test_a_layout_changes_no_number_beyond_rounding():
     assert weight.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_a_run_in_another_layout_goes_on_with_the_same_bits(tmp_path):
-    whole, begun, resumed = (simulate(methods("moon"), build=channels_last) for _ in range(3))
-    save(tmp_path / "saved", begun.play(2))
-    resumed.run, _ = checkpoint.load(tmp_path / "saved", "key", torch.device("cpu"))
-    assert_same(whole.play(4), resumed.play(2))
-    found = [each.engine.evaluation.evaluate(each.run.server) for each in (whole, resumed)]
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
@@ -352,16 +186,20 @@ def test_a_cpu_stacks_clients_only_where_a_step_is_calls(model, expected):
 # --- local steps -----------------------------------------------------------------------------
 
 
+# A bias before BatchNorm has no gradient but rounding, which a small epsilon shows.
+ADAMW = {"optimiser": "adamw", "momentum": 0.0, "beta1": 0.7, "beta2": 0.8, "epsilon": 0.01}
+
+
 @both_backends
-@pytest.mark.parametrize(("decay", "clip"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.3), (0.1, 0.3)])
 @pytest.mark.parametrize(
-    "rates",
+    ("rates", "decay", "clip"),
     [
-        {"momentum": 0.0},
-        {"momentum": 0.9},
-        # A bias before BatchNorm has no gradient but rounding, which a small epsilon shows.
-        {"optimiser": "adam", "momentum": 0.0, "epsilon": 1e-3},
-        {"optimiser": "adamw", "momentum": 0.0, "beta1": 0.7, "beta2": 0.8, "epsilon": 0.01},
+        ({"momentum": 0.0}, 0.1, 0.0),
+        ({"momentum": 0.9}, 0.0, 0.0),
+        ({"momentum": 0.9}, 0.1, 0.3),
+        ({"optimiser": "adam", "momentum": 0.0, "epsilon": 1e-3}, 0.1, 0.0),
+        (ADAMW, 0.0, 0.3),
+        (ADAMW, 0.1, 0.3),
     ],
 )
 def test_local_steps_are_torchs(backend, rates, decay, clip):
@@ -382,24 +220,6 @@ def test_local_steps_are_torchs(backend, rates, decay, clip):
     run = simulation.play()
     torch.testing.assert_close(run.server, dict(model.state_dict()), rtol=1e-10, atol=1e-12)
     assert float(run.logged["train_loss"]) == pytest.approx(sum(losses) / 5)
-
-
-@pytest.mark.parametrize("optimiser", [{}, {"optimiser": "adam", "momentum": 0.0}])
-def test_every_client_of_a_stack_is_clipped_by_itself(optimiser):
-    runs = [simulate(Method(), b, clip=0.5, **optimiser).play(3) for b in ("loop", "stacked")]
-    assert_same(*runs, rtol=1e-9, atol=1e-10)
-    assert differ(runs[0], simulate(Method(), clip=0.0, **optimiser).play(3))
-    loose = simulate(Method(), clip=1e6, **optimiser).play(3)
-    assert_same(loose, simulate(Method(), **optimiser).play(3), rtol=1e-12, atol=1e-14)
-
-
-def test_a_norm_is_of_all_tensors_of_a_client():
-    grads = [torch.tensor([[[3.0]], [[0.3]]]), torch.tensor([4.0, 0.4])]  # norms: 5 and 0.5
-    one, other = optimisers.clipped(grads, 1.0, stacked=True)
-    torch.testing.assert_close(one, torch.tensor([[[0.6]], [[0.3]]]))
-    torch.testing.assert_close(other, torch.tensor([0.8, 0.4]))
-    alone = optimisers.clipped([grad[0] for grad in grads], 1.0, stacked=False)
-    torch.testing.assert_close(alone, [torch.tensor([[0.6]]), torch.tensor(0.8)])
 
 
 @both_backends
@@ -473,15 +293,6 @@ def test_out_of_memory_halves_the_stack_and_says_so(monkeypatch, caplog):
     assert_same(halved, whole, rtol=1e-10, atol=1e-12)
 
 
-def test_out_of_memory_with_one_client_is_an_error(monkeypatch):
-    def never(*arguments):
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(stacked.Backend, "train_stack", never)
-    with pytest.raises(torch.OutOfMemoryError):
-        simulate(Method(), "stacked").play()
-
-
 @both_backends
 def test_a_client_without_samples_changes_nothing(backend):
     alone, accompanied = (
@@ -532,36 +343,6 @@ def test_running_statistics_are_averaged_with_the_rounds_weights(backend):
     server = simulate(Method(), backend, data, normed, **HAND).play().server
     torch.testing.assert_close(server["body.0.running_mean"], t((10 + 2 * 20) / 3))
     torch.testing.assert_close(server["body.0.running_var"], t(0.9 + (20 + 2 * 4.8) / 3))
-
-
-@both_backends
-def test_running_statistics_follow_weigh(backend):
-    data = known_means([90, 110], [194, 206, 206, 194])
-    method = Method(weigh=lambda cohort: t(0.1, 0.3), any_sum=True)
-    server = simulate(method, backend, data, normed, **HAND).play().server
-    torch.testing.assert_close(server["body.0.running_mean"], t((10 + 3 * 20) / 4))
-
-
-@both_backends
-def test_running_statistics_do_not_leak_to_the_next_client(backend):
-    # Each client's statistics are what they are when it is alone.
-    pixels = [[90, 110], [194, 206, 206, 194], [10, 10, 70]]
-    method = Method(weigh=lambda cohort: t(0, 0, 1))
-    last = simulate(method, backend, known_means(*pixels), normed, **HAND | {"local": 2}).play()
-    swapped = simulate(
-        *(method, backend, known_means(*pixels[1::-1], pixels[2]), normed),
-        **HAND | {"local": 2},
-    ).play()
-    torch.testing.assert_close(last.server["body.0.running_mean"], t(30 * (1 - 0.9**2)))
-    assert torch.equal(last.server["body.0.running_var"], swapped.server["body.0.running_var"])
-
-
-@both_backends
-def test_fedaus_small_weights_leave_variances_positive(backend):
-    # Twenty rounds in which the weights sum to far less than 1, or to more.
-    run = simulate(methods("fedau", cutoff=3), backend, participation=1 / 3).play(20)
-    for name in ("body.1.running_var", "body.6.running_var"):
-        assert (run.server[name] > 0).all()
 
 
 def test_evaluation_does_not_touch_running_statistics():
@@ -670,20 +451,6 @@ def test_effective_clients_are_those_of_the_weights_before_they_are_scaled(backe
     assert run.logged["effective_clients"].tolist() == pytest.approx([1.6])
 
 
-@pytest.mark.parametrize("placebo", ["random_weights", "swapped_weights", "fedavg"])
-def test_a_placebo_over_fednova_has_its_effective_number(placebo):
-    epochs = {"local_unit": "epochs", "participation": 1.0}
-    made = [methods("fednova"), methods("fednova") | methods(placebo), methods("fedavg")]
-    one, other, plain = (simulate(of, **epochs).play(3).logged["effective_clients"] for of in made)
-    torch.testing.assert_close(other, one, rtol=1e-6, atol=1e-6)
-    assert torch.equal(plain, one)
-
-
-def first_delta(cohort, weights):
-    """An aggregate that does not read the weights."""
-    return {name: delta[0] for name, delta in cohort.deltas.items()}
-
-
 def test_weights_that_nothing_uses_have_no_effective_number(tmp_path):
     simulation = simulate(Method(aggregate=first_delta), rounds=2, evaluate_every=1)
     state, history = finish(simulation)
@@ -741,7 +508,7 @@ def test_batches_of_one_sample_are_taken_where_nothing_speaks_against_them(backe
 
 
 def test_a_checkpoint_is_the_run_to_the_last_bit(tmp_path):
-    """Of every method `test_a_resumed_run_ends_with_the_same_bits` shows it."""
+    """Of every method `test_every_method.py` shows it."""
     run = simulate(methods("moon") | methods("scaffold")).play(2)
     history = [{"round": 0, "loss": 1 / 3}, {"round": 2, "loss": float("nan")}]
     save(tmp_path / "kept", run, history=history)
@@ -752,19 +519,15 @@ def test_a_checkpoint_is_the_run_to_the_last_bit(tmp_path):
     assert str(read) == str(history)
 
 
-def test_nested_and_shared_tensors_are_kept(tmp_path):
+def test_nested_shared_and_overlapping_tensors_are_kept(tmp_path):
     one = torch.arange(6.0)
     memory = {7: {"a": {"b": {"c": one}}, "same": one, "none": torch.zeros(0)}}
     memory[7] |= {"across": one.view(2, 3).T, "wide": torch.ones(1).expand(3)}
-    run = RunState({"w": one}, {"deep": {"er": one.double()}}, memory, {"loss": one.sum()}, 3)
+    shared = {"deep": {"er": one.double()}, "part": one[2:4], "number": one[5]}
+    run = RunState({"w": one}, shared, memory, {"loss": one.sum()}, 3)
     run.recent = {"w": torch.stack([one, 2 * one])}
-    assert_same(saved_and_loaded(run, tmp_path / "kept"), run)
-
-
-def test_overlapping_tensors_are_kept(tmp_path):
-    one = torch.arange(6.0)
-    run = RunState({"w": one}, {"part": one[2:4], "number": one[5]})
-    assert_same(saved_and_loaded(run, tmp_path / "kept"), run)
+    save(tmp_path / "kept", run)
+    assert_same(checkpoint.load(tmp_path / "kept", "key", "cpu")[0], run)
 
 
 def save(path, run, key="key", history=()) -> None:
@@ -775,28 +538,17 @@ def save(path, run, key="key", history=()) -> None:
     checkpoint.save(path, key, state, rows)
 
 
-def saved_and_loaded(run, path) -> RunState:
-    save(path, run)
-    return checkpoint.load(path, "key", "cpu")[0]
-
-
 def kept(path, key="key") -> None:
     save(path, simulate(Method()).play(), key)
 
 
-@pytest.mark.parametrize("length", [0, 7, 8, 100, 1000, -1])
+@pytest.mark.parametrize("length", [0, 7, 100, -1])
 def test_a_truncated_checkpoint_is_none(length, tmp_path, caplog):
     kept(tmp_path / "kept")
     content = (tmp_path / "kept").read_bytes()
     (tmp_path / "kept").write_bytes(content[:length])
     assert checkpoint.load(tmp_path / "kept", "key", "cpu") is None
     assert "is damaged" in caplog.text
-
-
-def test_no_file_and_noise_are_no_checkpoint(tmp_path):
-    assert checkpoint.load(tmp_path / "none", "key", "cpu") is None
-    (tmp_path / "noise").write_bytes(b"noise" * 100)
-    assert checkpoint.load(tmp_path / "noise", "key", "cpu") is None
 
 
 def test_a_checkpoint_of_another_run_or_version_is_none(tmp_path, monkeypatch):
@@ -807,7 +559,7 @@ def test_a_checkpoint_of_another_run_or_version_is_none(tmp_path, monkeypatch):
     assert checkpoint.load(tmp_path / "kept", "mine", "cpu") is None
 
 
-@pytest.mark.parametrize("where", [0.001, 0.02, 0.3, 0.6, 0.999])
+@pytest.mark.parametrize("where", [0.001, 0.3, 0.999])
 def test_a_flipped_bit_is_seen(where, tmp_path, caplog):
     kept(tmp_path / "kept")
     content = bytearray((tmp_path / "kept").read_bytes())
@@ -862,14 +614,10 @@ def test_an_interrupted_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-# A method of each kind of what is kept: by clients, by the server, in optimisers, of other stages.
-KEEPING = ["fedacg", "fedadam", "fedau", "fedavg", "fedcurv", "feddyn", "fedpac", "fedproto"]
-KEEPING += ["autohs", "moon", "pfedme", "scaffold", "sgdm", "ssp"]
-
-
-@pytest.mark.parametrize("name", some_slow(registered("methods"), KEEPING))
+@pytest.mark.parametrize("name", ["autohs", "moon", "pfedme"])
 def test_a_resumed_run_ends_with_the_same_bits(name, tmp_path):
-    # Stopped after round 1, of 3; evaluated after 2 and 3.
+    """Stopped after round 1, of 3; evaluated after 2 and 3."""
+
     def begin():
         return simulate(brief(name), needed=artifacts(name), rounds=3)
 
@@ -888,25 +636,15 @@ def test_a_resumed_run_ends_with_the_same_bits(name, tmp_path):
     assert_same(simulation.run, whole)
 
 
-def test_only_clients_that_took_part_have_a_memory():
-    run = simulate(methods("moon"), participation=1 / 3).play(1)
-    names = ("test", "dir0.1", 0, 0)
-    assert set(run.memory) == set(schedule.cohort(len(SIZES), 1 / 3, *names))
-
-
-def test_a_method_that_keeps_nothing_has_no_memory():
-    assert simulate(Method()).play(2).memory == {}
-
-
 # --- divergence ------------------------------------------------------------------------------
 
 NAN = Method(penalty=lambda step: step.shared["r"].log() * step.params["head.weight"].sum())
-COUNTED = {"shared": lambda start: {"r": t(2)[0]}}
-COUNTED["share"] = lambda cohort, update: {"r": cohort.shared["r"] - 1}  # log: fine, 0, -inf, nan
+FALLING = {"shared": lambda start: {"r": t(2)[0]}}
+FALLING["share"] = lambda cohort, update: {"r": cohort.shared["r"] - 1}  # log: fine, 0, -inf, nan
 
 
 def diverging(backend: str = "loop"):
-    return simulate(NAN | Method(**COUNTED), backend, two_clients(), pixel, **HAND, rounds=9)
+    return simulate(NAN | Method(**FALLING), backend, two_clients(), pixel, **HAND, rounds=9)
 
 
 @both_backends
@@ -931,26 +669,6 @@ def test_a_lost_model_predicts_nothing():
     assert history[-1]["accuracy"] == 0
 
 
-def test_a_diverged_run_is_a_cell_without_a_mean(tmp_path):
-    # One cell with a diverged seed and a finished one, as files, collected and drawn.
-    names = {"protocol": "p", "dataset": "d", "partition": "dir0.1", "method": "m"}
-    finished = simulate(Method(), "loop", two_clients(), pixel, **HAND, rounds=4)
-    for seed, simulation in enumerate((diverging(), finished)):
-        run, history = finish(simulation)
-        results.write(tmp_path / f"runs/p/d/dir0.1/m/seed{seed}", run, history, {})
-    grid = [{name: [value] for name, value in names.items()} | {"seed": [0, 1]}]
-    collect.main([
-        *("runs", json.dumps(grid), "--results", str(tmp_path)),
-        *("--out", str(tmp_path / "runs.csv")),
-        *("--protocols", json.dumps({"p": {"rounds": 9, "tail": 9}})),
-    ])  # fmt: skip
-    table = table1.draw(_product.read_table(tmp_path / "runs.csv"), {}, "quick")
-    assert table["mean"].isna().all()
-    assert table["std"].isna().all()
-    assert (table.loc[0, "diverged"], table.loc[0, "seeds"]) == (1, 2)
-    assert "1/2 diverged" in table1.wide(table).to_string()
-
-
 def test_what_a_run_writes(tmp_path):
     simulation = simulate(Method())
     run, history = finish(simulation)
@@ -971,3 +689,61 @@ def test_what_a_run_writes(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("clients.csv", "metrics.csv", "model.safetensors", "predictions.csv", "summary.json"),
     ]
+
+
+# --- when the weights are known --------------------------------------------------------------
+
+
+def test_a_round_holds_one_sum_if_the_weights_are_known_before_and_all_deltas_if_not():
+    for method, kind in (
+        (Method(), Running),
+        (Method(weigh=lambda cohort: cohort.sizes), Running),
+        (Method(weigh=lambda cohort: cohort.sizes, weigh_after_training=True), Kept),
+        (Method(aggregate=weighted_sum), Kept),
+        (Method(share=lambda cohort, update: {}), Kept),
+        (Method(observe=lambda end: {}), Kept),
+        (Method(share=lambda cohort, update: {}, uses_deltas=False), Running),
+    ):
+        made = simulate(method).engine
+        work = schedule.work(np.array([0, 2]), made.federation.members, PROTOCOL, "test")
+        cohort = made.cohort(made.start(7), work, 0.1)
+        assert isinstance(start_sum(method, cohort, {}, [], []), kind)
+
+
+class Counting(nn.Module):
+    """A body whose buffer counts its calls in training, and changes what it gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.calls += 1
+        return x.flatten(1) * (1 + self.calls / 10)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_buffer_that_is_changed_in_place_is_changed_once_a_step():
+    """Also by the step that is recorded."""
+
+    def build(seed):
+        torch.manual_seed(seed)
+        return Classifier(Counting(), 1, 2).double()
+
+    runs = [
+        simulate(Method(), backend, two_clients(), build, **HAND | {"participation": 1.0}).play(2)
+        for backend in BACKENDS
+    ]
+    assert [float(run.server["body.calls"]) for run in runs] == [2, 2]
+    assert_same(*runs, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("recorded")
+@both_backends
+def test_a_noisy_network_goes_on_with_the_same_noise(backend):
+    """A new engine, as of a resumed run, records its steps anew."""
+    whole, begun, resumed = (simulate(methods("autohs"), backend) for _ in range(3))
+    begun.play(2)
+    resumed.run = begun.run
+    assert_same(whole.play(3), resumed.play(1))

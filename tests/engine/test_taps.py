@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import IMAGE_MODELS, IMAGE_SHAPES, SMALL_MODELS, assert_same, federated, simulate
+from conftest import IMAGE_MODELS, IMAGE_SHAPES, SMALL_MODELS, federated, simulate
 from fedgrid import models
 from fedgrid.engine import dead_taps
 from fedgrid.engine.state import state_of
@@ -148,26 +148,6 @@ def test_weight_decay_reaches_dead_taps_so_all_are_trained(monkeypatch):
     assert simulation.run.server["body.5.weight"].shape == (4, 4, 3, 3)
 
 
-def test_a_model_without_padded_convolutions_is_not_called():
-    class Refuses(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.plain = nn.Conv2d(1, 1, 3)
-
-        def forward(self, x):
-            raise AssertionError("called")
-
-    assert dead_taps.trim(Refuses(), (80,)) == {}
-
-
-def test_both_backends_agree_without_dead_taps():
-    parts = dict(clients=3, weight_decay=0.0, augment=[])
-    one, other = (
-        simulate(Method(), b, clients(), shrinking, **parts).play(3) for b in ("loop", "stacked")
-    )
-    assert_same(one, other, rtol=1e-9, atol=1e-10)
-
-
 EVERY = [(name, shape, 0.0) for name in IMAGE_MODELS for shape in IMAGE_SHAPES]
 EVERY += [(name, min(IMAGE_SHAPES), 0.001) for name in IMAGE_MODELS]  # all taps are kept
 FAST = [(name, (1, 8, 8), 0.0) for name in (*SMALL_MODELS, "resnet18", "vgg11")]
@@ -196,11 +176,3 @@ def test_every_model_trains_on_the_images_of_every_data_set(name, shape, weight_
     whole = simulation.engine.complete(simulation.run.server)
     expected = models.build(name, shape, 3, None, 0).state_dict()
     assert {n: w.shape for n, w in whole.items()} == {n: w.shape for n, w in expected.items()}
-
-
-def test_a_parameter_of_another_type_is_no_obstacle():
-    """The first parameter of APFL's network is a number in double precision."""
-    model = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1))
-    model.register_parameter("alpha", nn.Parameter(torch.tensor(0.3, dtype=torch.float64)))
-    assert next(model.parameters()).dtype == torch.float64
-    assert dead_taps.trim(model, (1, 1, 1)).keys() == {"0.weight"}

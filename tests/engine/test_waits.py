@@ -114,11 +114,18 @@ def started(name: str, compiled: bool, federation=None):
     return run
 
 
-QUICK = some_slow(QUIET, ["fedavg", "fedsls", "scaffold", "moon", "fednova", "krum"])
-COMPILED = some_slow(QUIET, ["scaffold", "krum"], pytest.mark.exhaustive)
+QUICK = ["fedavg", "fedsls", "scaffold", "moon", "fednova", "krum"]
+# A method of each kind of function, and of each reason to wait; others are tried exhaustively.
+KINDS = [*QUICK, "fedlc", "fedrep", "fedacg", "fedau", "feddisco", "fedadam", "fedpac", "ditto"]
+KINDS += ["contribution", "dp_fedavg", "fedala", "feddf", "power_of_choice", "random_weights"]
+KINDS += ["similarity", "trimmed_mean"]
+OTHERS = [name for name in QUIET if name not in KINDS]
+COMPILED = some_slow(QUIET, ["scaffold"], pytest.mark.exhaustive)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    "name", [*some_slow(KINDS, QUICK), *some_slow(OTHERS, [], pytest.mark.exhaustive)]
+)
 def test_a_round_waits_for_a_gpu_only_where_its_method_must(name, as_on_a_gpu):
     round_waits(name, False)
 

@@ -170,11 +170,6 @@ def test_a_figure_in_another_unit_is_refused(resnet):
         drawn(resnet, figure(1, "MIB"))
 
 
-def test_figures_of_another_dataset_are_left_out(resnet):
-    table = resources.draw(resnet, study(figure(11.76), dataset="cifar100"), "quick")
-    assert table["published"].isna().all()
-
-
 # --- our own accounting ----------------------------------------------------------------------
 
 
@@ -236,14 +231,6 @@ def test_peak_memory_is_of_the_work_alone_whatever_was_before(exact):
     assert [peak(size // 4) for size in expected] == pytest.approx(expected, abs=5)
 
 
-def test_encoding_more_images_at_a_time_takes_more_memory(exact):
-    model = models.build("resnet18", (3, 32, 32), 10).eval()
-    x, y = torch.randn(64, 3, 32, 32), torch.zeros(64, dtype=int)
-    encode = costs.passes(model)["encoder, one target"]
-    large, small = (costs.metered(encode, x, y, chunk).peak_memory for chunk in (64, 8))
-    assert large > 1.5 * small > 0
-
-
 def test_without_a_mark_to_reset_the_peak_is_at_least_that_much(monkeypatch, tmp_path, resnet):
     monkeypatch.setattr(costs, "RESET", tmp_path / "missing" / "clear_refs")
     meter = costs.Process()
@@ -289,16 +276,3 @@ def test_a_wrong_setting_is_refused_in_one_sentence(changed, words, tmp_path):
     with pytest.raises(UsageError, match="^" + words.replace("?", r"\?")):
         costs.main([json.dumps(SETTING | changed), "--out", str(tmp_path / "costs.csv")])
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("resnet18", "the setting is not a JSON object"),
-        ("[1]", "the setting is not a JSON object"),
-        ('{"model": "resnet18"}', "the setting: the key `dataset` is missing"),
-    ],
-)
-def test_a_setting_that_is_none_is_refused(text, words):
-    with pytest.raises(UsageError, match=words):
-        costs.read(text)

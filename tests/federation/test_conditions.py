@@ -73,14 +73,6 @@ def test_late_clients_are_dropped_and_the_others_do_all_of_their_work():
         assert slow.isdisjoint(in_time.clients)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_late_clients_leave_no_trace(backend):
-    given = WHOLE | {"stragglers": 0.5, "late": "dropped"}
-    run = simulate(methods("scaffold"), backend, uneven(SIZES), **given)
-    in_time = {*run.engine.plan(run.run).clients.tolist()}
-    assert {*run.play().memory} == in_time < {*range(len(SIZES))}
-
-
 def test_flipped_labels_are_those_of_attackers_alone():
     data, protocol = uneven(SIZES), PROTOCOL | {"attackers": 0.5, "attack": "labels"}
     bad, flipped = {*conditions.attackers(6, 0.5, *data.names).tolist()}, conditions
@@ -126,13 +118,6 @@ def test_attackers_are_refused_where_clients_send_more_than_parameters():
     simulate(methods("fedprox"), "loop", uneven(SIZES), **fields).play()
 
 
-def test_an_attacker_leaves_frozen_parameters_alone():
-    fields = WHOLE | {"attackers": 0.5, "attack": "noise"}
-    run = simulate(methods("fedbabu"), "loop", uneven(SIZES), **fields)
-    before = run.run.server["head.weight"].clone()
-    torch.testing.assert_close(run.play().server["head.weight"], before, rtol=0, atol=0)
-
-
 # --- availability ------------------------------------------------------------------------------
 
 NAMES = ("a", "b", 0)
@@ -146,13 +131,6 @@ def presence(kind: str, rounds: int, clients: int = 40, **fields) -> np.ndarray:
     for number in range(rounds):
         found[number, conditions.available(clients, protocol, *NAMES, number)] = True
     return found
-
-
-def test_clients_that_are_always_there_are_drawn_as_ever():
-    for number in range(20):
-        drawn = schedule.cohort_of(40, PROTOCOL, *NAMES, number)
-        usual = schedule.cohort(40, PROTOCOL["participation"], *NAMES, number)
-        np.testing.assert_array_equal(drawn, usual)
 
 
 def test_clients_come_and_go_once_in_a_cycle():

@@ -1,16 +1,14 @@
 """Who trains on what, with which random numbers: `fedgrid.federation`."""
 
-from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 import pytest
 import torch
 
-from conftest import BACKENDS, PROTOCOL, SIZES, artifacts, assert_same, methods, simulate
+from conftest import BACKENDS, PROTOCOL, SIZES, assert_same, methods, simulate
 from fedgrid.engine.batches import has_single
 from fedgrid.federation import augment, cohorts, schedule, seeds
-from fedgrid.runtime.names import registered
 from fedgrid.study.protocol import PROTOCOL as DEFAULTS
 
 MEMBERS = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
@@ -76,14 +74,6 @@ def test_a_protocol_that_says_nothing_drops_batches_below_eight():
 def test_a_limit_above_the_batch_size_is_the_batch_size():
     for samples, sizes in ((3, []), (4, [4]), (6, [4]), (8, [4, 4])):
         assert batch_sizes(samples, smallest_batch=8, local=1, local_unit="epochs") == sizes
-
-
-def test_batches_of_one_are_batches():
-    assert batch_sizes(3, batch=1, local=1, local_unit="epochs") == [1, 1, 1]
-
-
-def test_a_lonely_sample_is_taken_twice():
-    assert schedule.split(np.array([5]), 4)[0].tolist() == [5, 5]
 
 
 @pytest.mark.parametrize("samples", [2, 6, 11])
@@ -197,18 +187,6 @@ def test_a_clients_work_does_not_depend_on_who_else_takes_part():
         np.testing.assert_array_equal(one[:, 0], other[:, 3])
 
 
-def test_the_same_names_give_the_same_work():
-    one, other = made("x", 0), made("x", 0)
-    for field in ("clients", "index", "valid", "draws"):
-        np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
-
-
-def test_rounds_differ_in_batches_and_in_augmentation():
-    one, other = made("x", 0), made("x", 1)
-    assert (one.index != other.index).any()
-    assert (one.draws != other.draws).any()
-
-
 # --- batches that go on from round to round ---------------------------------------------------
 
 GOES_ON = {"batches": "continued", "local_unit": "steps", "local": 2, "batch": 2, "augment": []}
@@ -257,27 +235,6 @@ def test_turns_are_counted_in_any_order_of_rounds():
         assert turns.before(number).tolist() == parts[:number].sum(0).tolist()
 
 
-def test_turns_draw_each_cohort_once_and_have_one_number_per_client(monkeypatch):
-    drawn, cohort = [], schedule.cohort
-
-    def watched(*arguments, **keywords):
-        drawn.append(arguments[-1])
-        return cohort(*arguments, **keywords)
-
-    monkeypatch.setattr(schedule, "cohort", watched)
-    for number in range(50, 100):
-        made("once", number, **GOES_ON | {"participation": 1 / 3, "rounds": 10_000})
-    assert drawn == [*range(99)]
-    turns = schedule.turns_of(len(SIZES), 1 / 3, PROTOCOL["sampler"], "once")
-    assert (turns.counted, turns.counts.shape) == (99, (len(SIZES),))
-
-
-def test_epochs_are_the_same_whether_batches_go_on_or_not():
-    whole = GOES_ON | {"local_unit": "epochs"}
-    one, other = (made("x", 3, **whole | {"batches": b}) for b in ("continued", "fresh"))
-    np.testing.assert_array_equal(one.index, other.index)
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_whose_batches_go_on_ends_the_same_after_a_stop(backend):
     protocol = {"batches": "continued", "batch": 2, "local": 2}
@@ -314,11 +271,6 @@ def test_the_sampler_round_rounds_a_cohorts_size_down_but_not_to_nobody(part, se
         assert len(schedule.cohort(100, part, "x", 0, sampler=sampler)) == size
 
 
-def test_cohorts_differ_between_rounds_and_between_seeds():
-    found = {tuple(schedule.cohort(100, 0.1, seed, r)) for seed in range(3) for r in range(30)}
-    assert len(found) == 90
-
-
 def test_cohorts_by_the_round_are_the_same_for_all_names():
     one, other = (schedule.cohort(100, 0.1, n, 9, sampler="round") for n in ("x", "y"))
     assert one.tolist() == other.tolist() == [3, 20, 23, 39, 42, 46, 68, 70, 73, 75]
@@ -329,16 +281,6 @@ def test_everybody_takes_part_equally_often():
     taken = np.concatenate([schedule.cohort(20, 0.2, "x", round) for round in range(2000)])
     # 400 each; the standard deviation is sqrt(2000 * 0.2 * 0.8) = 18.
     assert np.abs(np.bincount(taken) - 400).max() < 5 * 18
-
-
-def test_cohorts_and_batches_are_the_same_for_all_methods_that_do_not_choose():
-    seen = {}
-    for name in [name for name in registered("methods") if not methods(name).choose]:
-        made = simulate(methods(name), needed=artifacts(name))
-        works = [made.engine.plan(replace(made.run, round=number)) for number in range(3)]
-        seen[name] = [(w.clients.tolist(), w.index.tolist(), w.draws.tolist()) for w in works]
-    assert all(works == seen["fedavg"] for works in seen.values())
-    assert len({str(index) for _, index, _ in seen["fedavg"]}) == 3
 
 
 # --- seeds -----------------------------------------------------------------------------------
@@ -354,11 +296,6 @@ def test_seeds_are_63_bits_of_all_names():
     assert len(set(found)) == 900
     assert all(0 <= seed < 2**63 for seed in found)
     torch.manual_seed(max(found))
-
-
-def test_generators_repeat_themselves():
-    draws = [seeds.generator("x", 1).random(5).tolist() for _ in range(2)]
-    assert draws[0] == draws[1] != seeds.generator("x", 2).random(5).tolist()
 
 
 # --- augmentation ----------------------------------------------------------------------------
@@ -378,10 +315,6 @@ def cropped(image: torch.Tensor, top: int, left: int) -> torch.Tensor:
                 if 0 <= row < height and 0 <= column < width:
                     window[c, i, j] = image[c, row, column]
     return window
-
-
-def test_without_augmentation_nothing_changes():
-    assert augment.augment(IMAGES, [], torch.zeros(3, 0)) is IMAGES
 
 
 def test_crop_is_a_window_of_the_padded_image():
@@ -406,15 +339,6 @@ def test_flip_mirrors_left_to_right():
     assert torch.equal(found, torch.stack([IMAGES[0], IMAGES[1], IMAGES[2].flip(2)]))
 
 
-@pytest.mark.parametrize("names", [["crop", "flip"], ["flip", "crop"]])
-def test_flip_is_the_flip_of_the_crop(names):
-    by_name = {"crop": [0.9, 0.2], "flip": [0.7]}
-    draws = torch.tensor([[value for name in names for value in by_name[name]]])
-    found = augment.augment(IMAGES[:1], names, draws)[0]
-    candidates = [cropped(IMAGES[0].flip(2), 8, 1), cropped(IMAGES[0], 8, 1).flip(2)]
-    assert any(torch.equal(found, candidate) for candidate in candidates)
-
-
 def test_images_are_augmented_each_in_its_own_way():
     draws = torch.tensor([[0.0, 0.0, 0.0], [LAST, LAST, LAST], [0.5, 0.5, 0.9]])
     found = augment.augment(IMAGES, ["crop", "flip"], draws)
@@ -429,11 +353,6 @@ def test_normalised_images_have_the_given_mean_and_deviation():
     found = augment.normalise(images, mean, std)
     torch.testing.assert_close(found.flatten(), torch.tensor([-0.4, 0.0, 1.6]).double())
     assert images.flatten().tolist() == [0, 51, 255]
-
-
-def test_draws_are_counted():
-    assert augment.draws([]) == 0
-    assert augment.draws(["crop", "flip"]) == 3
 
 
 def mirrored(image: torch.Tensor, top: int, left: int) -> torch.Tensor:
@@ -461,10 +380,6 @@ def test_cutout_is_a_square_of_zeros_around_a_pixel_clipped_to_the_image():
     assert torch.equal(found, expected)
     assert x.min() == 1
     assert augment.cut_out(x, ["flip"], torch.zeros(3, 1)) is x
-
-
-def test_cutout_alone_moves_nothing():
-    assert augment.augment(IMAGES, ["cutout"], torch.zeros(3, 2)) is IMAGES
 
 
 def test_every_augmentation_has_draws_of_its_own():

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import BACKENDS, by_hand, differ, methods, simulate, uneven
-from fedgrid.checking.plain import PlainLoop, play_both
+from conftest import BACKENDS, by_hand, differ, methods, simulate
 from fedgrid.method import Aggregated, Cohort, Method, relative
 from fedgrid.methods import contribution
 from fedgrid.runtime.names import UsageError
@@ -42,25 +41,10 @@ def test_the_factors_worked_out():
     torch.testing.assert_close(new, products / products.sum())
 
 
-def test_a_client_gains_by_being_different():
-    new = methods("contribution").reweigh(cohort(t([1, 0], [3, 0], [0, 2])), t(1, 1, 1) / 3)
-    assert new[2] > 1 / 3 > new[0] == new[1]
-
-
-def test_two_clients_have_the_same_cosine_and_so_keep_their_weights():
-    new = methods("contribution").reweigh(cohort(t([1, 0], [1, 5])), t(0.3, 0.7))
-    torch.testing.assert_close(new, t(0.3, 0.7))
-
-
 def test_many_alike_clients_at_a_low_temperature_do_not_overflow():
     latents = torch.ones(1000, 4, dtype=torch.float64)
     found = contribution.factors(latents, 0.001)  # exp(1e6) without a maximum subtracted
     torch.testing.assert_close(found, torch.full((1000,), 1 - 1 / 1000, dtype=torch.float64))
-
-
-def test_the_sum_of_the_weights_stays():
-    new = methods("contribution").reweigh(cohort(t([1, 0], [3, 0], [0, 2])), t(0.1, 0.2, 0.1))
-    torch.testing.assert_close(new.sum(), t(0.4)[0])
 
 
 def test_the_latent_of_one_linear_layer_is_the_mean_of_its_data():
@@ -133,12 +117,6 @@ def test_the_placebo_gives_every_client_the_factor_of_another():
     assert not torch.equal(rounds[1], rounds[2])
 
 
-def test_every_round_of_a_run_draws_anew():
-    noises = []
-    simulate(Method(observe=lambda end: noises.append(end.cohort.noise) or {})).play(3)
-    assert len(set(noises)) == 3
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_nobody_keeps_its_own_factor(seed):
     for clients in (2, 3, 10):
@@ -150,170 +128,8 @@ def test_nobody_keeps_its_own_factor(seed):
 # --- against plain loops ---------------------------------------------------------------------
 
 
-class FedProx(PlainLoop):
-    def loss(self, client, model, x, y):
-        pairs = zip(model.parameters(), self.sent(), strict=True)
-        away = sum((p - q).square().sum() for p, q in pairs)
-        return super().loss(client, model, x, y) + 0.01 / 2 * away
-
-
-class CountsSteps(PlainLoop):
-    def way(self, client):
-        """The factors of the gradients of all local steps in a client's change, added up."""
-        way = running = 0.0
-        for _ in self.batches(client):
-            running = self.protocol["momentum"] * running + 1
-            way += running
-        return way
-
-
-class Scaffold(CountsSteps):
-    def variates(self, client):
-        zeros = [torch.zeros_like(p) for p in self.sent()]
-        return self.kept[client].get("variate", zeros), self.shared.get("variate", zeros)
-
-    def correct(self, client, model, x, y):
-        for p, own, all_ in zip(model.parameters(), *self.variates(client), strict=True):
-            p.grad += all_ - own
-
-    def aggregate(self, clients, models):
-        new, changes = {}, [torch.zeros_like(p) for p in self.sent()]
-        for k, model in zip(clients, models, strict=True):
-            own, everybody = self.variates(k)
-            ends = zip(own, everybody, self.sent(), model.parameters(), strict=True)
-            step = self.way(k) * self.rate()
-            new[k] = [c - all_ + (before - p.detach()) / step for c, all_, before, p in ends]
-            for change, now, then in zip(changes, new[k], own, strict=True):
-                change += (now - then) / len(clients)
-        _, everybody = self.variates(0)
-        self.shared["variate"] = [c + d for c, d in zip(everybody, changes, strict=True)]
-        for k, variate in new.items():
-            self.kept[k]["variate"] = variate
-        super().aggregate(clients, models)
-
-
-class SGDM(PlainLoop):
-    def optimiser(self, client, model):
-        made = super().optimiser(client, model)
-        for p, buffer in zip(model.parameters(), self.shared.get("buffers", ()), strict=False):
-            made.state[p]["momentum_buffer"] = buffer.clone()
-        return made
-
-    def remember(self, client, model, optimiser):
-        self.kept[client]["buffers"] = [
-            optimiser.state[p]["momentum_buffer"] for p in model.parameters()
-        ]
-
-    def aggregate(self, clients, models):
-        weights = self.weights(clients, models)
-        each = zip(*(self.kept[k]["buffers"] for k in clients), strict=True)
-        self.shared["buffers"] = [
-            sum(a * b for a, b in zip(weights, buffers, strict=True)) for buffers in each
-        ]
-        super().aggregate(clients, models)
-
-
-class FedNova(CountsSteps):
-    def aggregate(self, clients, models):
-        before = [p.clone() for p in self.sent()]
-        weights = self.weights(clients, models)
-        ways = t(*map(self.way, clients))
-        factors = weights * (weights @ ways) / ways
-        self.average(models, factors / factors.sum())
-        for p, s in zip(self.model.parameters(), before, strict=True):
-            p.copy_(s - factors.sum() * (s - p))
-
-
-class FedBABU(PlainLoop):
-    def begin(self, client):
-        model = super().begin(client)
-        model.head.requires_grad_(False)
-        return model
-
-    def weights(self, clients, models):
-        return t(*[1 / len(clients)] * len(clients))
-
-
-class Normalised(PlainLoop):
-    """Client contribution normalisation, before the loop that has a method's equations."""
-
-    temperature, distance = 0.3, 0.0
-
-    def weights(self, clients, models):
-        weights = super().weights(clients, models)
-        means = []
-        for k, model in zip(clients, models, strict=True):
-            with torch.no_grad():
-                means.append(model.eval()(self.samples(k)[0])[0].mean(0))
-        scores = []
-        for z in means:
-            cosines = [float(z @ other / (z.norm() * other.norm())) for other in means]
-            scores.append(math.exp(sum(cosines) / self.temperature))
-        new = t(*((sum(scores) - score) / sum(scores) for score in scores)) * weights
-        new = new / new.sum()
-        self.distance = float((new - weights).abs().sum()) / 2
-        return new
-
-
-KINDS = {
-    PlainLoop: methods("fedavg"),
-    FedProx: methods("fedprox", mu=0.01),
-    Scaffold: methods("scaffold"),
-    SGDM: methods("sgdm"),
-    FedNova: methods("fednova"),
-    FedBABU: methods("fedbabu"),
-}
-DATA = (4, 6, 9, 5)
-EPOCHS = {"participation": 1.0, "local_unit": "epochs", "local": 2}
 # A bias before BatchNorm has no gradient but rounding, which Adam's usual epsilon makes visible.
 ADAM = {"momentum": 0.0, "epsilon": 1e-3}
-
-
-def compare(kind: type[PlainLoop], method: Method, backend: str, **fields) -> tuple:
-    """Four rounds of clients that take different numbers of steps, in the engine and beside it."""
-    run, plain = play_both(kind, method, 4, backend, uneven(DATA), **EPOCHS | fields)
-    torch.testing.assert_close(run.server, dict(plain.model.state_dict()), rtol=1e-9, atol=1e-11)
-    return run, plain
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_rounds_are_those_of_a_plain_loop(kind, backend):
-    compare(kind, KINDS[kind], backend)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_normalised_rounds_are_those_of_a_plain_loop(kind, backend):
-    normalised = type("Both", (Normalised, kind), {})
-    method = KINDS[kind] | methods("contribution", temperature=0.3)
-    run, plain = compare(normalised, method, backend)
-    assert float(run.logged["weight_distance"][-1]) == pytest.approx(plain.distance)
-    assert plain.distance > 1e-3
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"optimiser_state": "kept"},
-        {"optimiser": "adam", **ADAM},
-        {"optimiser": "adam", "optimiser_state": "kept", **ADAM},
-        {"optimiser": "adamw", "optimiser_state": "kept", **ADAM},
-    ],
-    ids=lambda fields: "-".join(map(str, fields.values())),
-)
-def test_optimisers_reset_or_kept_are_those_of_a_plain_loop(fields, backend):
-    compare(PlainLoop, methods("fedavg"), backend, **fields)
-
-
-def test_a_client_that_rests_keeps_its_optimiser():
-    fields = {"optimiser": "adam", "optimiser_state": "kept", **ADAM}
-    runs = [simulate(Method(), backend, participation=1 / 2, **fields) for backend in BACKENDS]
-    first, second = (run.play(6) for run in runs)
-    for client, kept in first.memory.items():
-        torch.testing.assert_close(kept, second.memory[client], rtol=1e-9, atol=1e-10)
-        assert kept["optimiser"]["mean"].keys() == {n for n in first.server if "running" not in n}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -358,17 +174,6 @@ def test_what_a_client_forgets_is_its_private_entries_momentum_too(backend):
     assert any(memory["optimiser"]["momentum"]["head.weight"].any() for memory in cohort.before)
 
 
-def test_sgdm_without_averages_is_fedavg():
-    same = simulate(methods("sgdm", reset=True)).play(3)
-    assert not differ(same, simulate(methods("fedavg")).play(3))
-
-
-def test_fedbabus_head_is_that_of_the_start():
-    run = simulate(methods("fedbabu"))
-    before = run.run.server["head.weight"].clone()
-    assert torch.equal(run.play(3).server["head.weight"], before)
-
-
 # --- similarity ------------------------------------------------------------------------------
 
 
@@ -380,40 +185,7 @@ def test_similarity_is_the_cosine_of_local_and_new_global_model():
     assert float(logged["similarity1"]) == pytest.approx(1)
 
 
-def test_similarity_is_of_the_local_model_and_not_of_its_change():
-    # In round 2 of one step, the model that was sent is not zero any more.
-    ends = []
-    watch = Method(observe=lambda end: ends.append(end) or {})
-    logged = by_hand(methods("fedavg") | methods("similarity"), rounds=2).logged
-    by_hand(watch, rounds=2)
-    end = ends[2]  # the first call is made twice
-    sent, new = (torch.cat([w.flatten() for w in of.values()]) for of in (end.server, end.model))
-    for k in (0, 1):
-        delta = torch.cat([end.cohort.deltas[n][k].flatten() for n in end.server])
-        local = sent - delta
-        expected = float(local @ new / (local.norm() * new.norm()))
-        assert float(logged[f"similarity{k}"][1]) == pytest.approx(expected)
-    assert float(logged["similarity0"][1]) < 1
-
-
-def test_similarity_changes_no_training():
-    assert not differ(simulate(methods("similarity")).play(3), simulate(Method()).play(3))
-
-
 # --- bad input -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("keywords", "says"),
-    [
-        ({"temperature": 0.0}, "temperature of contribution is 0.0: set it to a number"),
-        ({"temperature": -1.0}, "temperature of contribution is -1.0"),
-        ({"latent": "global"}, "latent of contribution is 'global': set it to local or server"),
-    ],
-)
-def test_a_wrong_choice_is_one_sentence(keywords, says):
-    with pytest.raises(UsageError, match=says):
-        methods("contribution", **keywords)
 
 
 def test_a_latent_that_is_not_finite_is_one_sentence():

@@ -7,14 +7,13 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from conftest import BACKENDS, TOKEN_MODELS, assert_same, methods, simulate, spoken
+from conftest import TOKEN_MODELS, assert_same, methods, simulate, spoken
 from fedgrid import models
 from fedgrid.engine import backends, recurrent
 from fedgrid.engine.state import state_of
 from fedgrid.method import Method
 from fedgrid.models import Classifier
 from fedgrid.runtime.names import UsageError
-from fedgrid.training.rounds import rounds
 
 TOKENS = 7
 PLAIN = {"augment": [], "local_unit": "epochs"}
@@ -87,18 +86,6 @@ def test_a_model_with_other_weights_is_called_with_them():
 
 
 # --- both backends ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", TOKEN_MODELS)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_run_of_a_model_of_tokens_is_played_to_its_end(name, backend):
-    def doubled(seed: int) -> Classifier:
-        return built(seed, name).double()
-
-    settings = PLAIN | {"clients": 3, "smallest_batch": 3, "rounds": 2}
-    made = simulate(Method(), backend, spoken((3, 6, 4)), doubled, **settings)
-    *_, last = rounds(made.engine, made.run, [])
-    assert last.round == 2
 
 
 @pytest.mark.parametrize(

@@ -22,24 +22,23 @@ from conftest import (
     SIZES,
     assert_same,
     differ,
-    everything,
     federated,
     methods,
     simulate,
     tiny,
     uneven,
 )
-from fedgrid.federation.federation import Federation, pool
+from fedgrid.federation.federation import pool
 from fedgrid.method import Method
 from fedgrid.models import Classifier
-from fedgrid.models._branches import Branches, Fusion, shared_path
+from fedgrid.models._branches import Branches, Fusion
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import checks
 from fedgrid.study.checks import check_blocks, check_case, ignores_case
 from fedgrid.training.build import build_method
 from fedgrid.training.rounds import rounds
 
-METHODS = ("ps", "sp", "sps", "ssp", "autocs", "autosa")  # both backends give the same numbers
+METHODS = ("ps", "sp", "sps", "ssp", "autocs", "autosa")
 LOWER = "body.lower.weight"
 
 
@@ -284,8 +283,9 @@ def layer_of(name: str) -> str:
     return name.removeprefix("private.").removeprefix("body.").split(".")[0]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("name", "backend"), [*((name, "loop") for name in METHODS), ("sps", "stacked")]
+)
 def test_no_private_entry_reaches_the_server_or_another_client(name, backend):
     """Clients whose private entries are NaN leave everything finite that is not their own."""
     made = simulate(methods(name), backend, participation=1.0)
@@ -306,9 +306,8 @@ def test_no_private_entry_reaches_the_server_or_another_client(name, backend):
     assert all(w.isnan().any() for w in later.memory[2]["private"].values())
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_private_entries_persist_at_their_client_and_start_the_same(backend):
-    made = simulate(methods("sp"), backend, participation=1 / 3)
+def test_private_entries_persist_at_their_client_and_start_the_same():
+    made = simulate(methods("sp"), participation=1 / 3)
     initial, other = (made.engine.population.memory(made.run, k)["private"] for k in (0, 4))
     torch.testing.assert_close(other, initial, rtol=0, atol=0)
     before: dict = {}
@@ -322,10 +321,9 @@ def test_private_entries_persist_at_their_client_and_start_the_same(backend):
     assert len(before) > 3
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_private_last_block_is_fedper(backend):
-    ours = simulate(methods("sp", split=2), backend).play(3)
-    fedper = simulate(methods("fedper"), backend).play(3)
+def test_a_private_last_block_is_fedper():
+    ours = simulate(methods("sp", split=2)).play(3)
+    fedper = simulate(methods("fedper")).play(3)
     body = {n: w for n, w in fedper.server.items() if n.startswith("body.")}
     torch.testing.assert_close({n: ours.server[n] for n in body}, body, rtol=1e-12, atol=1e-14)
     for client, memory in fedper.memory.items():
@@ -337,15 +335,6 @@ def test_a_private_last_block_is_fedper(backend):
 def test_nothing_below_the_split_is_fedavg(name, keywords):
     assert_same(simulate(methods(name, **keywords)).play(3), simulate(Method()).play(3))
     assert not methods(name, **keywords).private
-
-
-@pytest.mark.parametrize(
-    ("name", "keywords"),
-    [*((name, {}) for name in METHODS), ("autocs", {"form": "code"}), ("autosa", {"form": "code"})],
-)
-def test_both_backends_train_the_same(name, keywords):
-    runs = [simulate(methods(name, **keywords), backend).play(3) for backend in BACKENDS]
-    assert_same(*runs, rtol=1e-9, atol=1e-11)
 
 
 # --- the server's model ----------------------------------------------------------------------
@@ -396,9 +385,8 @@ def test_a_private_copy_has_initial_weights_of_its_own():
 # --- the placebo -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_client_that_forgets_starts_anew_at_every_participation(backend):
-    made = simulate(methods("sp", forgets=True), backend, participation=1.0, lr=1e-300)
+def test_a_client_that_forgets_starts_anew_at_every_participation():
+    made = simulate(methods("sp", forgets=True), participation=1.0, lr=1e-300)
     seen = []
     for _ in range(3):
         run = made.play()
@@ -417,26 +405,18 @@ def test_a_resumed_run_forgets_alike():
     assert differ(whole, simulate(methods("sps")).play(4))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_client_that_resets_starts_with_the_first_private_weights_at_every_participation(backend):
+def test_a_client_that_resets_starts_with_the_first_private_weights_at_every_participation():
     """One round from the start is a round of the plain way; later ones forget what was learnt."""
     resets, plain = methods("sps") | Method(resets=True), methods("sps")
-    made = simulate(resets, backend, participation=1.0)
+    made = simulate(resets, participation=1.0)
     first = made.engine.start(7)
-    assert_same(made.play(), simulate(plain, backend, participation=1.0).play())
+    assert_same(made.play(), simulate(plain, participation=1.0).play())
     second = made.engine.round(made.run)
     bare = made.engine.round(replace(made.run, memory={}))
     assert differ(made.run, first)
     assert made.run.memory
     assert_same(second, bare)
-    assert differ(second, simulate(plain, backend, participation=1.0).play(2))
-
-
-def test_a_method_with_both_placebos_draws_private_weights_anew():
-    both = methods("sp", forgets=True) | Method(resets=True)
-    assert both.forgets
-    assert both.resets
-    assert_same(simulate(both).play(2), simulate(methods("sp", forgets=True)).play(2))
+    assert differ(second, simulate(plain, participation=1.0).play(2))
 
 
 @pytest.mark.parametrize("method", [{"resets": {}}, {"ps": {"split": 0}, "resets": {}}])
@@ -445,48 +425,6 @@ def test_a_placebo_for_private_entries_needs_some(method):
     with pytest.raises(UsageError, match=r"`.*resets` takes away .* and has none: combine it"):
         build_method(run)
     assert build_method(run | {"method": {"fedper": {}, "resets": {}}}).resets
-
-
-def words(seed: int = 0) -> Classifier:
-    """Tokens (B, 3) of five symbols -> five classes, in three blocks."""
-    torch.manual_seed(seed)
-
-    def draw() -> Classifier:
-        body = nn.Sequential(nn.Embedding(5, 2), nn.Flatten(), nn.Linear(6, 4), nn.Tanh())
-        model = Classifier(body, 4, 5).double()
-        model.blocks, model.encoder, model.draw = ("0", "2", "head"), 1, draw
-        return model
-
-    return draw()
-
-
-def speaking(sizes=(3, 5, 8, 2)) -> Federation:
-    """Clients with random tokens as their inputs."""
-    random = torch.Generator().manual_seed(0)
-    lists = [(torch.randint(0, 5, (n, 4), generator=random, dtype=torch.uint8)) for n in sizes]
-    made = federated([(x[:, None, None, :3], x[:, 3].long()) for x in lists], 5, scale=1)
-    images, nothing = made.images.squeeze((1, 2)), torch.zeros(0, dtype=torch.float64)
-    tokens = {"images": images, "test_images": images, "mean": nothing, "std": nothing}
-    return replace(made, **tokens, tokens=5)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    ("name", "keywords"),
-    [("fedprox", {}), ("ps", {}), ("sps", {}), ("sps", {"split": 2}), ("ssp", {"split": 0}),
-     ("sp", {"split": 0}), ("autocs", {})],
-)  # fmt: skip
-def test_tokens_are_inputs_as_images_are(name, keywords, backend):
-    fields = {"clients": 4, "augment": [], "participation": 1.0}
-    made = simulate(methods(name, **keywords), backend, speaking(), words, **fields)
-    assert made.engine.samples.normalise(made.engine.federation.images).dtype == torch.long
-    before, run = made.run.server, made.play(2)
-    assert any((before[n] - run.server[n]).abs().max() > 1e-3 for n in before) or run.memory
-    assert all(tensor.isfinite().all() for tensor in everything(run).values())
-    other = simulate(methods(name, **keywords), "loop", speaking(), words, **fields).play(2)
-    assert_same(run, other, rtol=1e-9, atol=1e-11)
-    if made.engine.architecture.complete_server:
-        assert 0 <= made.engine.evaluation.evaluate(run.server)["accuracy"] <= 1
 
 
 # --- bad input -------------------------------------------------------------------------------
@@ -498,19 +436,6 @@ def test_a_split_outside_the_blocks_is_refused():
     plain = Classifier(nn.Flatten(), 36, CLASSES)
     with pytest.raises(UsageError, match="this model has no blocks"):
         Branches(plain, "aB")
-
-
-@pytest.mark.parametrize(
-    ("name", "keywords", "message"),
-    [
-        ("ssp", {"prediction": "vote"}, "prediction of ssp is 'vote': set it to mean or product"),
-        ("autocs", {"form": "paper"}, "form of autocs is 'paper': set it to text or code"),
-        ("autosa", {"temperature": 0.0}, "temperature of autosa is 0.0: set it to a number"),
-    ],
-)
-def test_a_choice_that_does_not_exist_is_refused(name, keywords, message):
-    with pytest.raises(UsageError, match=message):
-        methods(name, **keywords)
 
 
 def test_a_study_refuses_splits_that_its_model_does_not_have():
@@ -538,15 +463,3 @@ def test_a_file_system_that_ignores_case_is_found_out(tmp_path, monkeypatch):
     for name in ("Here", "hERE"):
         Path(name).mkdir()
     assert ignores_case(Path("Here"))
-
-
-def test_private_blocks_join_another_method():
-    joined = methods("ssp") | methods("fedprox", mu=10.0)
-    assert differ(simulate(joined).play(3), simulate(methods("ssp")).play(3))
-    assert everything(simulate(joined).play(1))
-
-
-def test_the_shared_path_has_the_same_parameters():
-    model = Branches(tiny(0), "AaB")
-    shared = dict(shared_path(model).named_parameters())
-    assert all(dict(model.named_parameters())[name] is tensor for name, tensor in shared.items())
