@@ -1,0 +1,53 @@
+"""What tables and captions say of how their runs were scored: `fedgrid.report`."""
+
+import pytest
+
+import made
+from fedgrid.report import _product
+
+
+@pytest.mark.parametrize(("unit", "rounds", "mean"), [("rounds", 4, 50), ("epochs", 2, 51)])
+def test_table1_counts_the_last_evaluations_in_rounds_or_in_local_epochs(unit, rounds, mean):
+    runs = made.run(50, tail=4, local=2)  # evaluated in rounds 8 and 10
+    product = _product.load_product("fedsls", "table1", {"with": {"tail": unit}})
+    table = _product.draw_table(product, {"runs": runs}, made.STUDY, "quick")
+    assert table["mean"].tolist() == [mean]
+    assert f"of the last {rounds} rounds" in product.caption(table)
+
+
+def test_a_tail_that_is_longer_than_the_run_is_the_whole_run():
+    runs = made.evaluations({0: 0.1, 5: 0.2, 10: 0.4}, tail=100)
+    product = _product.load_product("mine", "table", {})
+    table = _product.draw_table(product, {"runs": runs}, {}, "quick")
+    assert table["mean"].tolist() == [30]
+    assert "of the last 10 rounds" in product.caption(table)
+
+
+def test_a_caption_says_how_many_clients_are_in_no_mean_over_clients():
+    values = {"accuracy": {10: 0.5}, "own_mean": {10: 0.5}}
+    runs = made.measured(values, clients_without_tests=96)
+    said = {}
+    for metric in values:
+        product = _product.load_product("mine", "table", {"with": {"metric": metric}})
+        said[metric] = product.caption(_product.draw_table(product, {"runs": runs}, {}, "quick"))
+    assert "without the 96 clients that have no test samples" in said["own_mean"]
+    assert "without" not in said["accuracy"]
+
+
+def test_cells_of_fewer_seeds_say_how_many():
+    runs = made.runs({"fedavg": [50, 60], "fedprox": [55]})
+    product = _product.load_product("mine", "table", {})
+    cells = product.wide(_product.draw_table(product, {"runs": runs}, {}, "quick"))
+    assert cells.loc["fedavg"].item() == "55.00 ± 7.07"  # as many as in most cells
+    assert cells.loc["fedprox"].item() == "55.00 (1 seed)"
+    fedavg = _product.draw_table(product, {"runs": runs[runs["method"] == "fedavg"]}, {}, "quick")
+    assert "seed" not in product.wide(fedavg).loc["fedavg"].item()
+
+
+def test_an_ablation_says_over_how_few_pairs_an_interval_is():
+    runs = made.runs({"fedavg": [50, 60, 70], "fedprox": [55, 56, 57]})
+    runs = runs[(runs["method"] != "fedavg") | (runs["seed"] < 2)]
+    product = _product.load_product("mine", "ablation", {"with": {"reference": "fedavg"}})
+    table = _product.draw_table(product, {"runs": runs}, {}, "quick")
+    gap = product.wide(table)["difference [95 % interval]"].loc["fedprox"].item()
+    assert gap.endswith(" of 2 pairs")
