@@ -14,9 +14,10 @@ from fedgrid.commands import clean
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import deletable
-from fedgrid.store.wanted import find_wanted, list_grids, list_runs
+from fedgrid.store.deletable import find_wanted, list_grids
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import RUN
+from fedgrid.study.protocol import runs_of_block
 from fedgrid.study.reading import CONFIG
 from fedgrid.training import same_work
 from made import STUDIES
@@ -83,7 +84,7 @@ def results(request, tmp_path, monkeypatch, wanted) -> Path:
     """A folder of results, or a link to one, with something of every kind."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        clean, "find_wanted", lambda given: wanted if given == [CONFIG] else find_wanted(given)
+        deletable, "find_wanted", lambda given: wanted if given == [CONFIG] else find_wanted(given)
     )
     shutil.copy(HERE / "config.yaml", tmp_path)
     folder = Path("results")
@@ -209,7 +210,8 @@ def test_a_run_that_runs_of_a_grid_are_linked_to_stays(wanted):
     name |= {"partition": "classes5", "method": "AaBb", "seed": 0}
     everything = Grid(STUDIES, QUICK)
     first = everything.first_name(everything.resolve(name))
-    in_grids = [run for one in list_grids(everything) for run in list_runs(everything, *one)]
+    blocks = [block for one in list_grids(everything) for block in everything.all_blocks(*one)]
+    in_grids = [run for block in blocks for run in runs_of_block(block)]
     assert name in in_grids
     assert first not in in_grids
     assert RUN.format(**first) in wanted.runs

@@ -19,7 +19,6 @@ from pathlib import Path
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import deletable
-from fedgrid.store.wanted import find_wanted
 from fedgrid.study.reading import CONFIG
 
 LOST = {
@@ -44,7 +43,7 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     if not asked.results.is_dir():
         raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
     results = Path(os.path.abspath(asked.results))  # Snakemake's folder is beside it
-    found = deletable.find_deletable(results, find_wanted(asked.config))
+    found = deletable.find_deletable(results, deletable.find_wanted(asked.config))
     if asked.delete is None:
         print(described(found))
         return None
