@@ -49,8 +49,8 @@ def store_folder(study: str, scale: str, studies: Path = STUDIES) -> Path:
 
 def item_path(kind: str, run: Run) -> str:
     """Return the path of the item of a resolved run, relative to results/: a run's is a folder."""
-    path = collected_path(kind, run["name"], {**run["protocol"], "cells": run["cells"]})
-    return folder_of_run(path)
+    protocol = {**run["protocol"], "cells": run["cells"]}
+    return folder_of_run(collected_path(kind, run["name"], protocol))
 
 
 def folder_of_run(path: str) -> str:
@@ -95,7 +95,6 @@ def read_rows(path: Path, columns: Iterable[str]) -> Rows:
 
 
 def read_hashes(entry: Entry) -> dict[str, str]:
-    """Return the hash of an entry's rows, by kind."""
     return read_pairs(entry["kinds"])
 
 
@@ -105,7 +104,6 @@ def read_pairs(text: str) -> dict[str, str]:
 
 
 def write_pairs(hashes: dict[str, str]) -> str:
-    """Write hashes with their names as `name=hash name=hash`."""
     return " ".join(f"{name}={digest}" for name, digest in hashes.items())
 
 
