@@ -28,7 +28,6 @@ WANTED, OTHER, GONE = f"{CELL}/fedavg/seed0", "old protocol/digits/dir0.1/fedavg
 UNFINISHED = f"{CELL}/moon/seed0"
 STATES = ("ended", "ended.history", "ended.clients/000001.safetensors")
 HERE = Path(__file__).parents[2]
-SAFELY = {"leftovers", "notes"}
 # What somebody else has put into the folders, or into a folder that fedgrid made.
 OF_USERS = (
     "notes.txt",
@@ -119,13 +118,12 @@ def results(request, tmp_path, monkeypatch, wanted) -> Path:
 
 def there(results: Path) -> set[str]:
     """The files that are there, and Snakemake's."""
-    found = [*files_below(results), *files_below(Path(".snakemake"))]
-    return {str(path) for path in found}
+    return {str(path) for folder in (results, Path(".snakemake")) for path in below(folder)}
 
 
-def files_below(folder: Path) -> list[Path]:
+def below(folder: Path) -> set[Path]:
     """All files of a folder, behind links, too."""
-    return [Path(place, one) for place, _, names in os.walk(folder) for one in names]
+    return {Path(place, one) for place, _, names in os.walk(folder) for one in names}
 
 
 def listed(capsys, *arguments: str) -> dict[str, int]:
@@ -141,16 +139,8 @@ def test_what_can_be_deleted_is_listed_and_nothing_is_deleted(results, capsys):
     assert there(results) == before
     del found["total"]
     assert found == {
-        **{
-            "leftovers": 2,
-            "notes": 3,
-            "compiled": 3,
-            "checkpoints": 5,
-            "states": 3,
-            "copies": 1,
-            "inputs": 1,
-        },
-        **{"logs": 2, "runs/old protocol": 13},
+        **{"leftovers": 2, "notes": 3, "compiled": 3, "checkpoints": 5, "states": 3},
+        **{"copies": 1, "inputs": 1, "logs": 2, "runs/old protocol": 13},
     }
 
 
@@ -240,10 +230,10 @@ def test_all_files_of_an_input_that_no_grid_reads_are_listed(tmp_path, wanted):
 def test_a_lock_of_snakemake_counts_from_inside_the_folder_too(results, monkeypatch):
     write(Path(".snakemake/locks/0.input.lock"))
     monkeypatch.chdir(results)
-    before = files_below(Path("."))
+    before = below(Path("."))
     with pytest.raises(UsageError, match="Snakemake works in this folder"):
         clean.main(["--results", ".", "--delete"])
-    assert files_below(Path(".")) == before
+    assert below(Path(".")) == before
 
 
 def test_a_product_of_the_configuration_keeps_the_states_that_it_reads(tmp_path, wanted):
@@ -267,9 +257,9 @@ def test_nothing_behind_a_link_is_deleted(results, tmp_path):
     (results / "runs" / OTHER.partition("/")[0]).symlink_to(
         outside / "runs" / OTHER.partition("/")[0]
     )
-    before = {*files_below(outside)}
+    before = below(outside)
     clean.main(["--delete", *clean.LOST])
-    assert {*files_below(outside)} == before
+    assert below(outside) == before
 
 
 def test_a_file_with_another_name_frees_nothing_alone(results, wanted):
@@ -311,9 +301,3 @@ def test_an_error_in_the_configuration_deletes_nothing(results):
     with pytest.raises(UsageError, match="fedavgg"):
         clean.main(["--config", "./config.yaml", "config.yaml", "--delete", "runs"])
     assert there(results) == before
-
-
-def test_a_grid_of_these_tests_has_the_wanted_run():
-    names = ("protocol", "dataset", "partition", "method", "seed")
-    runs = Grid(STUDIES, QUICK).runs("fedsls", "quick", "table1")
-    assert dict(zip(names, (*CELL.split("/"), "fedavg", 0), strict=True)) in runs

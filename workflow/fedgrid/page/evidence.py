@@ -14,7 +14,7 @@ import pandas as pd
 
 from fedgrid.analysis import choice, claim_text, measures, verdicts
 from fedgrid.claim import Claim
-from fedgrid.page import making, untested
+from fedgrid.page import making
 from fedgrid.report import claims, granularity
 from fedgrid.report._product import draw_table, load_product
 from fedgrid.report._product import read_table as read_table
@@ -41,16 +41,12 @@ def gather_study(name: str, study: Study) -> Tables:
     tables = {product: loaded.draw(study=study, scale="") for product, loaded in products.items()}
     if study.get("reference"):
         reference = load_product(name, "reference", {}).draw(study=study, scale="")
-        tables["reference"] = drop_curves(reference)
-    tables["printed"]["tables"] = list_compared_tables(
-        study, tables["printed"]["published_verdict"]
-    )
+        if "curve" in reference:  # rows of single evaluations belong to curves
+            reference = reference[reference["curve"].isna()]
+        tables["reference"] = reference
+    printed = tables["printed"]
+    printed["tables"] = list_compared_tables(study, printed["published_verdict"])
     return {product: table for product, table in tables.items() if len(table)}
-
-
-def drop_curves(reference: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the rows of single evaluations, which belong to curves."""
-    return reference[reference["curve"].isna()] if "curve" in reference else reference
 
 
 def list_compared_tables(study: Study, published: Iterable[str]) -> list[str]:
@@ -94,20 +90,16 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
     wanted = making.list_grid_runs(name, scale, everything)
     finished = making.list_finished_runs(study, read)
     said = " ".join(dict.fromkeys(problems))
-    made_by = making.write_command(name, scale)
+    made_by = f"snakemake --cores all --config study={name} scale={scale}"
     gathered["runs"] = making.count_by_protocol(wanted, finished, said, made_by)
     if finished is not None:
         gathered["made"] = making.count_by_maker(name, scale, finished, results)
-        gathered["untested"] = count_untested(study, of_claims, gathered.get("claims"))
+        judged = gathered.get("claims", pd.DataFrame({"claim": [], "comparisons": []}))
+        compared = dict(zip(judged["claim"], judged["comparisons"], strict=True))
+        options = study["products"].get("claims", {}).get("with", {})
+        tuned = bool(options.get("best"))
+        gathered["untested"] = making.count_untested(study, of_claims, compared, tuned)
     return {kind: table for kind, table in gathered.items() if len(table)}
-
-
-def count_untested(study: Study, wanted: pd.DataFrame, judged: pd.DataFrame | None) -> pd.DataFrame:
-    """Count the claims that a scale with runs does not test, with the reasons."""
-    judged = pd.DataFrame({"claim": [], "comparisons": []}) if judged is None else judged
-    compared = dict(zip(judged["claim"], judged["comparisons"], strict=True))
-    options = study["products"].get("claims", {}).get("with", {})
-    return untested.count_untested(study, wanted, compared, bool(options.get("best")))
 
 
 def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
@@ -155,8 +147,9 @@ def judge_claims(
     metrics = judge_by_metric(study, contrasts if "runs" in sources else {}, missing)
     table = claims.judge_claims(study, scale, measured, printed, missing)
     every = label_contrasts(pd.concat(of.assign(metric=m) for m, of in contrasts.items()), study)
+    table = table.merge(count_verdicts(next(iter(contrasts.values())), pairs), on="claim")
     tables = {
-        "claims": add_evidence(table, next(iter(contrasts.values())), pairs, metrics),
+        "claims": table.assign(robust=table["claim"].map(find_robust(metrics)).fillna("")),
         "contrasts": add_printed(every, study, printed),
         "metrics": metrics,
         "seeds": list_seed_differences(pairs),
@@ -178,17 +171,6 @@ def measure_by_metric(
     }
     named = choice.name_families(runs, settings, best)
     return values, verdicts.count_missing(study, wanted, named, bool(best))
-
-
-def add_evidence(
-    table: pd.DataFrame,
-    contrasts: pd.DataFrame,
-    pairs: dict[int, pd.DataFrame],
-    metrics: pd.DataFrame,
-) -> pd.DataFrame:
-    """Add to each claim's row the counts of verdicts, and `robust`."""
-    table = table.merge(count_verdicts(contrasts, pairs), on="claim")
-    return table.assign(robust=table["claim"].map(find_robust(metrics)).fillna(""))
 
 
 def list_ways(options: dict) -> list[str]:

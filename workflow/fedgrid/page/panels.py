@@ -8,8 +8,7 @@ from fedgrid import claim as stated
 from fedgrid.analysis import measures, verdicts
 from fedgrid.page import bars as drawn
 from fedgrid.page import marks
-from fedgrid.page.axes import Axis
-from fedgrid.page.bars import LANE, Bar
+from fedgrid.page.bars import LANE, Axis, Bar
 from fedgrid.page.sheets import Row
 
 AT_MOST = 6  # comparisons in the picture of a headline
@@ -70,25 +69,22 @@ def make_panels(
     seeds: list[Row],
     controls: list[Row],
 ) -> list[Panel]:
-    """Return a panel per metric, of which the first is of the paper's own metric."""
+    """Return a panel per metric.
+
+    The first is of the paper's own metric, and has seeds and placebos.
+    """
     verdict_by = {of["metric"]: of["our_verdict"] for of in metrics}
-    by_metric = group_bars(contrasts, seeds, controls)
+    by_metric: dict[str, list[Bar]] = {}
+    for contrast in contrasts:
+        first = contrast["metric"] == contrasts[0]["metric"]
+        bar = make_bar(contrast, seeds, controls) if first else make_bar(contrast, [], [])
+        by_metric.setdefault(contrast["metric"], []).append(bar)
     allowed, unit = stated.find_bounds(claim), write_unit(claim)
     axis = drawn.fit_axis([bar for of in by_metric.values() for bar in of], allowed)
     return [
         Panel(name, verdict_by.get(name, row["our_verdict"]), of, axis, allowed, unit)
         for name, of in by_metric.items()
     ]
-
-
-def group_bars(contrasts: list[Row], seeds: list[Row], controls: list[Row]) -> dict[str, list[Bar]]:
-    """Return the lines of all comparisons by metric; the first metric has seeds and placebos."""
-    found: dict[str, list[Bar]] = {}
-    for contrast in contrasts:
-        first = contrast["metric"] == contrasts[0]["metric"]
-        beneath = (seeds, controls) if first else ([], [])
-        found.setdefault(contrast["metric"], []).append(make_bar(contrast, *beneath))
-    return found
 
 
 def make_bar(contrast: Row, seeds: list[Row], controls: list[Row]) -> Bar:
@@ -99,7 +95,9 @@ def make_bar(contrast: Row, seeds: list[Row], controls: list[Row]) -> Bar:
     beneath = [
         Bar(control, control.link_text("placebo_label"), "placebo_gain", seeds=read_seeds(control))
         for control in controls
-        if is_about_plain(control, contrast)
+        if contrast["over"] == control["plain"]
+        and all(control[name] == contrast[name] for name in stated.SETTING)
+        and is_about(control, contrast)
     ]
     return Bar(contrast, contrast.mark_text("label"), "difference", rows, values, beneath)
 
@@ -108,12 +106,6 @@ def read_seeds(control: Row) -> list[float]:
     """Return what each seed says of a placebo: of `0: -0.3, 1: +0.1`."""
     texts = filter(None, control["placebo_gain_by_seed"].split(", "))
     return [float(text.partition(": ")[2]) for text in texts]
-
-
-def is_about_plain(control: Row, contrast: Row) -> bool:
-    """Whether a control has the placebo of a comparison with the plain method, in its setting."""
-    same = all(control[name] == contrast[name] for name in stated.SETTING)
-    return same and contrast["over"] == control["plain"] and is_about(control, contrast)
 
 
 def is_about(control: Row, contrast: Row) -> bool:

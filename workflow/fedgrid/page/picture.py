@@ -38,7 +38,7 @@ def write_picture(out: Path, everything: Grid, results: Path, name: str, number:
     if not claim.main:
         raise UsageError(f"claim {number} of {name} has no runs to draw: choose another claim")
     with files.replacing(out) as temporary:
-        temporary.write_text(draw_claim(claim, claim.main, paper.title), encoding="utf-8")
+        temporary.write_text(draw_claim(claim, claim.main, paper.study["title"]), encoding="utf-8")
 
 
 def judge_study(name: str, everything: Grid, results: Path) -> Paper:
@@ -136,6 +136,5 @@ class Writer:
 
 
 def write_numbers(line: bars.Bar) -> str:
-    """Write mean and interval of a line."""
     low, high = line.ends
     return f"{line.mean:+.2f} [{low:.2f}, {high:.2f}]".replace("-", MINUS)

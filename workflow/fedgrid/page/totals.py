@@ -8,7 +8,7 @@ import pandas as pd
 from fedgrid import __version__
 from fedgrid.analysis import verdicts
 from fedgrid.page import marks
-from fedgrid.page.sections import Claim, Paper
+from fedgrid.page.sections import BUILT_IN, Paper
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.records import Study
 
@@ -29,17 +29,14 @@ def tally_verdicts(papers: list[Paper]) -> Iterator[dict]:
     for paper in papers:
         columns = {PRINTED: [claim.mark for claim in paper.claims]}
         columns |= {at: [claim.find_mark(at) for claim in paper.claims] for at in paper.run_at}
-        columns[OVERALL] = [find_overall(claim) for claim in paper.claims]
+        # At the scale with the most comparisons.
+        best = [claim.main.mark if claim.main else marks.MARKS["none"] for claim in paper.claims]
+        columns[OVERALL] = best
         for column, found in columns.items():
             counts = {name: sum(mark.name == name for mark in found) for name in marks.MARKS}
             tested = len(found) - counts["none"]
             facts = {"study": paper.name, "column": column, "claims": len(found), "tested": tested}
             yield facts | counts
-
-
-def find_overall(claim: Claim) -> marks.Mark:
-    """Return the mark of a claim at the scale with the most comparisons."""
-    return claim.main.mark if claim.main else marks.MARKS["none"]
 
 
 def count_facts(papers: list[Paper]) -> pd.DataFrame:
@@ -57,7 +54,7 @@ def count_facts(papers: list[Paper]) -> pd.DataFrame:
 def count_claims(papers: list[Paper], prefix: str) -> dict[str, int]:
     """Count claims, and those that runs on real data test."""
     claims = [claim for paper in papers for claim in paper.claims]
-    tested = sum(claim.is_tested_on_real_data for claim in claims)
+    tested = sum(any(at.scale != BUILT_IN for at in claim.scales) for claim in claims)
     return {f"{prefix}claims": len(claims), f"{prefix}tested": tested}
 
 

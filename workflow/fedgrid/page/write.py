@@ -1,6 +1,7 @@
 """Write the page: the tables as CSV files beside it, and from their rows one HTML file."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str])
     ]
     tally = Sheet(folder / "tally.csv", pd.DataFrame(totals.tally_verdicts(papers)))
     facts = Sheet(folder / "facts.csv", totals.count_facts(papers))
-    sheets = [*list_sheets(papers), about, tally, facts]
+    of_papers = [each for paper in papers for each in (paper.sheets, *paper.scales.values())]
+    sheets = [*chain.from_iterable(of.values() for of in of_papers), about, tally, facts]
     page = render_page(
         papers=papers,
         scales=[*dict.fromkeys(scale for paper in papers for scale in paper.run_at)],
@@ -65,16 +67,10 @@ def read_paper(name: str, everything: Grid, results: Path, folder: Path, about: 
     """Judge a study at its scales, write its tables, and return what readers see of it."""
     study = everything.studies[name]
     of_study = write_sheets(folder, name, OF_STUDY, evidence.gather_study(name, study))
-    of_scales = {
-        scale: write_sheets(
-            folder,
-            f"{name}_{scale}",
-            OF_SCALE,
-            evidence.gather_scale(name, scale, everything, results),
-        )
-        for scale in list_scales(everything)
-        if scale in study["scales"]
-    }
+    of_scales = {}
+    for scale in [one for one in list_scales(everything) if one in study["scales"]]:
+        tables = evidence.gather_scale(name, scale, everything, results)
+        of_scales[scale] = write_sheets(folder, f"{name}_{scale}", OF_SCALE, tables)
     return make_paper(name, study, of_study, of_scales, about)
 
 
@@ -87,16 +83,7 @@ def write_sheets(folder: Path, prefix: str, kinds: Iterable[str], tables: dict) 
     return {kind: Sheet(paths[kind], table) for kind, table in tables.items()}
 
 
-def list_sheets(papers: list[Paper]) -> Iterator[Sheet]:
-    """Yield all sheets of the papers."""
-    for paper_shown in papers:
-        yield from paper_shown.sheets.values()
-        for sheets in paper_shown.scales.values():
-            yield from sheets.values()
-
-
 def render_page(**shown: Any) -> str:
-    """Render the page as HTML."""
     made = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -104,7 +91,7 @@ def render_page(**shown: Any) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    made.globals |= {"marks": marks, "about": ABOUT, "totals": totals, "points": claims.OF_RUNS}
+    made.globals |= {"marks": marks, "about": ABOUT, "points": claims.OF_RUNS}
     made.globals |= {"arrange_columns": arrange_columns}
     made.globals |= {"in_percent": metrics.in_percent, "words_of": metrics.describe_metric}
     made.globals |= {"better": placebos.BETTER, "meanings": placebos.MEANINGS}
