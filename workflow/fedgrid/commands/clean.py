@@ -38,7 +38,6 @@ Found = dict[str, list[Path]]  # files by kind
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
-    """Run the command."""
     asked = _parser().parse_args(arguments)
     if not asked.results.is_dir():
         raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
@@ -75,7 +74,6 @@ def chosen(kinds: Iterable[str], found: Found) -> list[str]:
 
 
 def described(found: Found) -> str:
-    """Return what can be deleted, and how."""
     if not found:
         return "there is nothing to delete"
     return (
@@ -111,7 +109,6 @@ def freed(paths: list[Path]) -> int:
 
 
 def in_units(size: float) -> str:
-    """Return a number of bytes for reading: 1.5 MB."""
     *smaller, largest = UNITS
     for unit in smaller:
         if size < 1000:

@@ -22,8 +22,6 @@ DIAMOND = "M0-5.5 5.5 0 0 5.5-5.5 0z"
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis from `low` to `high`."""
-
     low: float
     high: float
 
@@ -33,7 +31,6 @@ class Axis:
         return round(100 * share, 2)
 
     def reaches(self, value: float) -> bool:
-        """Whether the axis shows a value."""
         return self.low <= value <= self.high
 
     @property

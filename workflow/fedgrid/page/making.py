@@ -106,7 +106,6 @@ def count_runs(runs: pd.DataFrame) -> dict:
 
 
 def join_texts(names: Iterable) -> str:
-    """Join the different names to one text, in their order."""
     return ", ".join(dict.fromkeys(map(str, names)))
 
 

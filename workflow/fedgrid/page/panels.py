@@ -27,12 +27,10 @@ class Panel:
 
     @property
     def mark(self) -> marks.Mark:
-        """The mark of the verdict."""
         return marks.find_mark(self.verdict)
 
     @property
     def ticks(self) -> Markup:
-        """The axis with its numbers."""
         return drawn.draw_axis(self.axis)
 
     def draw(self, bar: Bar, height: int = LANE) -> Markup:
@@ -40,7 +38,6 @@ class Panel:
         return drawn.draw_lanes([bar], self.axis, self.allowed, height)
 
     def draw_with_placebos(self, bar: Bar) -> Markup:
-        """Draw a line with its placebos beneath."""
         return drawn.draw_lanes([bar, *bar.placebos], self.axis, self.allowed)
 
     def shorten(self) -> "Panel":
@@ -57,7 +54,6 @@ class Panel:
 
     @property
     def has_printed(self) -> bool:
-        """Whether the paper prints a value of any comparison."""
         return any(bar.row["printed"] for bar in self.bars)
 
 
@@ -119,7 +115,6 @@ def is_about(control: Row, contrast: Row) -> bool:
 
 
 def write_unit(claim: stated.Claim) -> str:
-    """Write what the axis of a claim shows, and its unit."""
     names = stated.measures(claim)
     points = {*names} <= {*stated.IN_POINTS}
     named = ("coefficient" if stated.is_coefficient(name) else name for name in names)

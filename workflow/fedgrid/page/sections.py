@@ -68,7 +68,6 @@ class Claim:
         return marks.find_mark(self.row["published_verdict"])
 
     def find_mark(self, scale: str) -> marks.Mark:
-        """Return the mark of the verdict at a scale."""
         return next((at.mark for at in self.scales if at.scale == scale), marks.MARKS["none"])
 
     @property
@@ -136,7 +135,6 @@ class Paper:
 
     @property
     def run_at(self) -> list[str]:
-        """The scales with runs."""
         return [scale for scale, sheets in self.scales.items() if "made" in sheets]
 
 
@@ -155,7 +153,6 @@ def make_paper(
 
 
 def make_claim(name: str, study: Study, number: int, row: Row, scales: dict[str, Sheets]) -> Claim:
-    """Collect what readers see of a claim."""
     entry = study["claims"][number - 1]
     found = [gather_evidence(scale, row["claim"], entry, of) for scale, of in scales.items()]
     answers = [of for of in study.get("replies", []) if of.get("claim") == number]

@@ -52,7 +52,6 @@ def count_facts(papers: list[Paper]) -> pd.DataFrame:
 
 
 def count_claims(papers: list[Paper], prefix: str) -> dict[str, int]:
-    """Count claims, and those that runs on real data test."""
     claims = [claim for paper in papers for claim in paper.claims]
     tested = sum(any(at.scale != BUILT_IN for at in claim.scales) for claim in claims)
     return {f"{prefix}claims": len(claims), f"{prefix}tested": tested}

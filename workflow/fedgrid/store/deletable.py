@@ -80,7 +80,6 @@ def add_first(everything: Grid, names: Names) -> list[Run]:
 
 
 def list_grids(everything: Grid) -> Iterator[tuple[str, str, str]]:
-    """Yield study, scale and name of all grids."""
     for study, entry in everything.studies.items():
         for scale, facts in entry["scales"].items():
             yield from ((study, scale, grid) for grid in facts["grids"])
@@ -209,7 +208,6 @@ def list_files(folder: Path) -> Iterator[Path]:
 
 
 def find_deletable(results: Path, wanted: Wanted) -> dict[str, list[Path]]:
-    """Return the files that can be deleted, by their kind."""
     kinds = Kinds(results, wanted)
     found = ((kinds.find_kind(path), path) for path in list_files(results))
     by_kind: dict[str, list[Path]] = {}
@@ -267,7 +265,6 @@ def refuse_work(results: Path) -> None:
 
 
 def remove_files(paths: Iterable[Path], results: Path) -> None:
-    """Delete files, and the folders that become empty."""
     tops = {results, *results.iterdir(), *(results.parent / SNAKEMAKE).glob("*")}
     for path in paths:
         path.unlink(missing_ok=True)

@@ -102,7 +102,6 @@ def describe_item(path: str, kind: str, run: Run, results: Path) -> kept.Entry:
 
 
 def read_makers(summary: Path) -> kept.Entry:
-    """Read from a run's summary what the run was made with."""
     facts_of_run = json.loads(summary.read_text())
     facts = {
         name: facts_of_run[name] for name in ("code", "device", "threads", "seconds", "rounds")
@@ -132,7 +131,6 @@ def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows
 
 
 def order_columns(path: Path, rows: kept.Rows) -> list[str]:
-    """Order the columns of rows: those of the existing table first, in its order."""
     used = dict.fromkeys(name for row in rows for name in row)
     existing = next(csv.reader(path.read_text("utf-8").splitlines())) if path.exists() else []
     return [*dict.fromkeys([*(name for name in existing if name in used), *used])]

@@ -43,7 +43,6 @@ Rows = list[dict[str, str]]  # the rows of an item in the table of a kind
 
 
 def store_folder(study: str, scale: str, studies: Path = STUDIES) -> Path:
-    """Return the folder of the runs that are kept with a study, of one scale."""
     return studies / "reference" / study / scale
 
 
@@ -99,7 +98,6 @@ def read_hashes(entry: Entry) -> dict[str, str]:
 
 
 def read_pairs(text: str) -> dict[str, str]:
-    """Return the pairs in a text `name=hash name=hash`."""
     return dict(pair.split("=") for pair in text.split())
 
 
@@ -155,7 +153,6 @@ def read_items(folder: Path, kind: str, index: dict[str, Entry]) -> dict[str, Ro
 
 
 def select_own_columns(rows: Rows) -> Rows:
-    """Return an item's rows with only those columns that the item has."""
     columns = [name for name in rows[0] if any(row[name] for row in rows)]
     return [{name: row[name] for name in columns} for row in rows]
 

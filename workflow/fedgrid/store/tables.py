@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from fedgrid.federation import array_files
 from fedgrid.partitions import EACH_WRITER
-from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.runtime.resolved import Fields, Names
 from fedgrid.store import identity, kept
@@ -93,12 +92,6 @@ def find_files(
         names = {**run} | {field: protocol.get(field) for field in SUMMED}
         by_key.setdefault(key, (path, names))
     return [*by_key.values()]
-
-
-def write_table(kind: str, found: list[tuple[Path, dict]], stored: dict, out: Path) -> None:
-    """Write the rows of all files and kept items of a kind as one .csv (`join_tables`)."""
-    with files.replacing(out) as temporary:
-        join_tables(kind, found, stored).to_csv(temporary, index=False)
 
 
 def join_tables(kind: str, available: list[tuple[Path, dict]], stored: dict, always: bool = False):

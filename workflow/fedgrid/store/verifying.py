@@ -100,7 +100,6 @@ def find_difference(stage: str, then: Run, everything: Grid) -> str:
 
 
 def is_result(file: Path, results: Path) -> bool:
-    """Whether a file was written by a command."""
     inside = file.relative_to(results).parts
     hidden = any(part.startswith(".") for part in inside) or file.name == RUNNING
     return file.is_file() and inside[0] in FOLDERS and not hidden
