@@ -428,12 +428,6 @@ def test_snakemake_answers_a_wrong_study(project, tmp_path):
     assert last.startswith("error: fedsls.yaml: no key is called `scale`")
 
 
-def test_snakemake_answers_a_configuration_that_is_not_yaml(project, tmp_path):
-    (tmp_path / "broken.yaml").write_text("protocols: {mine: {base: ")
-    command = (*SNAKEMAKE, "--configfile", tmp_path / "broken.yaml", *TABLE)
-    assert_answered(project, command, ["YAML"])
-
-
 @pytest.mark.slow
 def test_snakemake_says_what_a_stage_says(project, tmp_path):
     """Of a dataset whose archive is damaged."""

@@ -93,11 +93,15 @@ def ask(out: Path, results: Path, *studies: str, grid: Grid = GRID) -> str:
     return out.read_text()
 
 
+def with_one_claim(**others: dict) -> Grid:
+    """The studies, of which FedSLS has its first claim alone, and others."""
+    study = {key: value for key, value in STUDIES["fedsls"].items() if key != "replies"}
+    return Grid(STUDIES | {"fedsls": study | {"claims": study["claims"][:1]}} | others)
+
+
 @pytest.fixture(scope="module")
 def one_claim() -> Grid:
-    """The studies, of which FedSLS has its first claim alone."""
-    study = {key: value for key, value in STUDIES["fedsls"].items() if key != "replies"}
-    return Grid(STUDIES | {"fedsls": study | {"claims": study["claims"][:1]}})
+    return with_one_claim()
 
 
 @pytest.fixture(scope="module")
@@ -366,6 +370,8 @@ def test_a_part_of_a_grid_is_counted_and_compared(out):
     assert first["missing"] == "12"  # the four others without runs
     assert digits["rounds_of_client"] == "8.0"  # 40 rounds, a fifth of the clients in each
     assert digits["shared"] == ""
+    assert "counted" in STUDIES["fedlmd"]["scales"]["small"]["grids"]  # of no accuracies
+    assert "counted" not in making.find_grids(STUDIES["fedlmd"], "small")
 
 
 def test_a_claim_does_not_hold_while_comparisons_have_no_runs():
@@ -419,16 +425,6 @@ def test_what_all_seeds_share_is_said(tmp_path):
     assert problems(look(page, tmp_path)["texts"], tmp_path / "page") == []
 
 
-def test_placebos_are_judged_with_every_metric(out):
-    controls = rows(out, "fedsls_quick_controls.csv")
-    assert {"verdict_best", "verdict_smoothed", "changes"} <= {*controls[0]}
-    assert "verdict_tail" not in controls[0]  # the protocol's own
-    changes = [
-        len({of["verdict"], of["verdict_best"], of["verdict_smoothed"]}) > 1 for of in controls
-    ]
-    assert [of["changes"] for of in controls] == [*map(str, changes)]
-
-
 def test_hours_are_those_of_the_summaries(out, results, tmp_path):
     (row,) = rows(out, "fedsls_quick_made.csv")
     folders = (results / "runs/fedsls-quick").rglob("summary.json")
@@ -456,6 +452,9 @@ def test_seeds_that_might_decide_are_said_of_undecided_claims(out, page):
     seeds = [row["seeds_needed"] for row in every if row["our_verdict"] == judging.UNDECIDED]
     finite = [number for number in seeds if np.isfinite(float(number or "nan"))]
     assert page.count("seeds might decide") == len(finite) > 0
+    there = [row for row in rows(out, "fedsls_quick_claims.csv") if row["comparisons"] != "0"]
+    lost = [row for row in there if row["pairs_diverged"] != "0"]
+    assert page.count("pairs of runs of which one diverged") == len(lost) > 0
 
 
 def test_a_comparison_that_is_decided_needs_no_further_seeds(one_claim, tmp_path):
@@ -472,12 +471,6 @@ def test_a_comparison_that_is_decided_needs_no_further_seeds(one_claim, tmp_path
     assert float(first["seeds_needed"]) == 3
     (claim,) = re.findall(r'<article class="claim" id="fedsls-1".*?</article>', page, re.DOTALL)
     assert "might decide" not in claim
-
-
-def test_pairs_of_which_one_diverged_are_counted(out, page):
-    there = [row for row in rows(out, "fedsls_quick_claims.csv") if row["comparisons"] != "0"]
-    lost = [row for row in there if row["pairs_diverged"] != "0"]
-    assert page.count("pairs of runs of which one diverged") == len(lost) > 0
 
 
 def test_metrics_that_change_a_verdict_are_said_in_words(out):
@@ -520,6 +513,10 @@ def test_printed_tables_of_a_claim_are_those_that_it_compares():
     assert named[15] == "table5 cifar10"
     assert "table3 all" in named[5]
     assert named[18] == ""  # no table has other betas
+    words = {row["published_verdict"] for row in map(printed_row, all_claims())}
+    assert words == {"", judging.CONSISTENT, judging.PARTLY, *judging.AGAINST}
+    found = {marks.find_mark(word).name for word in words}
+    assert found == {"none", "holds", "inconsistent", "narrowly"}
 
 
 def test_runs_kept_in_another_way_are_shown(page, out):
@@ -535,14 +532,11 @@ def test_the_tally_counts_every_sentence_of_a_paper_once_in_each_column(out):
         own = [claim for claim in claims_of if not claim.get("added")]
         assert sum(counts) == int(row["claims"]) == len(own)
         assert int(row["tested"]) == len(own) - int(row["none"])
-
-
-def test_rows_of_ours_are_not_counted_as_sentences_of_papers(out):
     (facts,) = rows(out, "facts.csv")
     own = [(study, claim) for study, claim in all_claims() if not claim.get("added")]
     cited = [claim for study, claim in own if "cite" in study]
     assert int(facts["claims"]) == len(cited) > 0
-    assert int(facts["added"]) == len(all_claims()) - len(own) > 0
+    assert int(facts["added"]) == len(all_claims()) - len(own) > 0  # rows of ours
     assert facts["tested"] == "0"  # the quick scale is of no real data
 
 
@@ -565,11 +559,6 @@ def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
 
 
 # -- kept runs ------------------------------------------------------------------------------------
-
-
-def test_runs_that_only_count_are_none_that_a_claim_about_accuracies_lacks():
-    assert "counted" in STUDIES["fedlmd"]["scales"]["small"]["grids"]
-    assert "counted" not in making.find_grids(STUDIES["fedlmd"], "small")
 
 
 def test_kept_runs_count_and_are_said_to_be_kept(out, results, one_claim, tmp_path, monkeypatch):
@@ -607,6 +596,10 @@ CONTROL |= {"protocol": "p", "dataset": "digits", "partition": "dir0.1"}
 def test_controls_of_the_study_are_beside_the_claims_about_its_method(page, out):
     controls = rows(out, "fedsls_quick_controls.csv")
     assert [row["placebo"] for row in controls] == ["fedsls+swapped"] * 3
+    assert "verdict_tail" not in controls[0]  # the protocol's own metric
+    for row in controls:
+        found = {row["verdict"], row["verdict_best"], row["verdict_smoothed"]}
+        assert row["changes"] == str(len(found) > 1)
     (first,) = re.findall(r'<article class="claim" id="fedsls-1".*?</article>', page, re.DOTALL)
     shown = set(re.findall(r'href="#(fedsls_quick_controls.csv:\d)" data-column="gain"', first))
     assert shown == {f"fedsls_quick_controls.csv:{line}" for line in (2, 3, 4)}
@@ -666,12 +659,35 @@ def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, m
 # -- without runs, and with broken ones -----------------------------------------------------------
 
 
-def test_without_any_run_the_page_is_there(tmp_path):
-    page = unescape(ask(tmp_path / "none.html", tmp_path / "results", "fedlmd", "baselines"))
-    claims_of = [claim for name in ("fedlmd", "baselines") for claim in STUDIES[name]["claims"]]
-    assert all(claim["says"] in page for claim in claims_of)
-    for row in rows(tmp_path / "none.html", "tally.csv"):
-        assert row["column"] == totals.PRINTED or row["none"] == row["claims"]
+def test_studies_without_runs_or_claims_and_with_a_damaged_run_are_on_the_page(tmp_path):
+    study = {key: STUDIES["fedsls"][key] for key in ("title", "protocols", "scales", "variants")}
+    plain = study | {"products": {}}
+    grid = with_one_claim(plain=plain, cited=plain | {"cite": {"authors": "A and B"}})
+    names = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1"}
+    for method in ("fedavg", "fedsls"):
+        leave(tmp_path / "results", names | {"method": method, "seed": 0})
+    broken = tmp_path / "results/runs/fedsls-quick/digits/dir0.1/fedsls/seed0/metrics.csv"
+    broken.write_text("round\n")
+    out, without = tmp_path / "page.html", ("fedlmd", "baselines")
+    page = unescape(ask(out, tmp_path / "results", "fedsls", *without, "plain", "cited", grid=grid))
+    assert f"the run in {broken} cannot be read" in page
+    assert page.count("The study has no claims.") == 2
+    assert all(claim["says"] in page for name in without for claim in STUDIES[name]["claims"])
+    tally = [row for row in rows(out, "tally.csv") if row["study"] in without]
+    assert {row["study"] for row in tally} == {*without}
+    assert all(of["column"] == totals.PRINTED or of["none"] == of["claims"] for of in tally)
+
+
+def test_a_baseline_alone_is_compared_with_nothing_and_an_empty_table_is_said(one_claim, tmp_path):
+    leave(tmp_path, GRID.runs("fedsls", "quick", "table1")[0])
+    asked = ("fedsls", "quick", one_claim, tmp_path)
+    assert {*evidence.gather_scale(*asked)["claims"]["comparisons"]} == {0}
+    scores = tmp_path / "studies/fedsls/quick/fidelity/scores.csv"
+    scores.parent.mkdir(parents=True)
+    scores.touch()
+    tables = evidence.gather_scale(*asked)
+    assert f"{scores} cannot be read as a table" in tables["runs"]["problem"][0]
+    assert [*evidence.gather_scale("fedsls", "paper", GRID, tmp_path)] == ["runs"]
 
 
 def test_tables_of_runs_that_are_gone_are_removed(results, judged_once, tmp_path):
@@ -682,34 +698,6 @@ def test_tables_of_runs_that_are_gone_are_removed(results, judged_once, tmp_path
     ask(out, tmp_path / "nothing", "fedsls")
     assert not (tmp_path / "verdicts/fedsls_quick_claims.csv").exists()
     assert (tmp_path / "verdicts/mine.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("broken", "content", "said"),
-    [
-        ("runs/fedsls-quick/digits/dir0.1/fedsls/seed0/metrics.csv", "round\n", "cannot be read"),
-        ("studies/fedsls/quick/fidelity/scores.csv", "", "cannot be read as a table"),
-    ],
-)
-def test_a_damaged_file_is_said_and_the_rest_is_there(broken, content, said, one_claim, tmp_path):
-    names = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1"}
-    for method in ("fedavg", "fedsls"):
-        leave(tmp_path / "results", names | {"method": method, "seed": 0})
-    path = tmp_path / "results" / broken
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
-    asked = (tmp_path / "verdicts.html", tmp_path / "results", "fedsls", "fedlmd")
-    page = unescape(ask(*asked, grid=one_claim))
-    assert f"{path} {said}" in page
-    assert all(claim["says"] in page for claim in STUDIES["fedlmd"]["claims"])
-
-
-@pytest.mark.parametrize("said", [{}, {"cite": {"authors": "A and B"}}])
-def test_a_study_without_claims_and_headline_has_a_page(said, tmp_path):
-    study = {key: STUDIES["fedsls"][key] for key in ("title", "protocols", "scales", "variants")}
-    grid = Grid(STUDIES | {"plain": study | {"products": {}} | said})
-    write.write_page(tmp_path / "page.html", grid, tmp_path, ["plain"])
-    assert "The study has no claims." in (tmp_path / "page.html").read_text()
 
 
 def test_other_files_and_studies_are_refused(judged_once, tmp_path):
@@ -803,22 +791,11 @@ def test_a_comparison_in_words_has_labels_and_both_ends_of_a_growth():
     assert claim_text.write_comparison(row, STUDIES["fedsls"]) == words
 
 
-def test_a_claim_is_of_no_other_scale(results):
-    assert [*evidence.gather_scale("fedsls", "paper", GRID, results)] == ["runs"]
-
-
 def test_scales_are_in_order_and_the_papers_is_the_last():
     study = read_study(find_study("fedsls"))
     scales = {"paper": {}, "quick": {}, "small": {}}
     grid = type("Studies", (), {"studies": {"a": study | {"scales": scales}}})
     assert write.list_scales(grid) == ["quick", "small", "paper"]
-
-
-def test_printed_evidence_has_a_mark():
-    words = {row["published_verdict"] for row in map(printed_row, all_claims())}
-    assert words == {"", judging.CONSISTENT, judging.PARTLY, *judging.AGAINST}
-    found = {marks.find_mark(word).name for word in words}
-    assert found == {"none", "holds", "inconsistent", "narrowly"}
 
 
 def all_claims() -> list[tuple[dict, dict]]:

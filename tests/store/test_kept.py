@@ -224,6 +224,7 @@ def test_a_run_in_results_is_read_there_and_others_from_what_is_kept(results):
     }
     assert set(table[(table["method"] == "fedavg") & (table["seed"] == 0)]["accuracy"]) == {0.25}
     assert table["kept"].dtype == bool
+    assert {*there("runs", NOWHERE, grid="one")["method"]} == {"fedavg"}
 
 
 OWN = ("npz", "moved", "folder", "clients")
@@ -283,11 +284,6 @@ def test_kept_runs_of_ones_own_data_are_those_of_the_same_content(own, results):
     assert (there("runs", results, again) is None) == (kind != "moved")  # nor what is in results/
 
 
-def test_only_the_runs_of_the_grid_are_read(results):
-    keep_all(results)
-    assert set(there("runs", NOWHERE, grid="one")["method"]) == {"fedavg"}
-
-
 def test_a_run_that_ended_in_an_infinite_loss_stays_one(results):
     ended = content("runs", resolved()).assign(loss=[2.0, np.nan, np.inf])
     write(results / path_of("runs"), ended)
@@ -300,7 +296,14 @@ def test_a_run_that_ended_in_an_infinite_loss_stays_one(results):
 
 
 def test_the_index_says_what_made_a_run(results, store):
-    write(results / path_of("seconds"), content("seconds", resolved()) | {"diverged": 5})
+    files = {"fedprox": "0123456789ab", "_helper": "ba9876543210"}
+    more = {  # by run: one diverged, one recorded the files of its method, one is a link
+        ("fedavg", 0): {"diverged": 5},
+        ("fedprox", 0): {"method_files": files},
+        ("fedavg", 1): {"trained_as": "alias/digits/dir0.1/fedavg/seed0"},
+    }
+    for run, facts in more.items():
+        write(results / path_of("seconds", *run), content("seconds", resolved(*run)) | facts)
     keep_all(results)
     (entry,) = (e for path, e in kept.read_index(store).items() if path.endswith("fedavg/seed0"))
     expected = {"path": "runs/mini/digits/dir0.1/fedavg/seed0", "fedgrid": "0.1.0"}
@@ -309,6 +312,10 @@ def test_the_index_says_what_made_a_run(results, store):
     assert expected.items() <= entry.items()
     index = kept.read_index(store)
     assert sum(entry["diverged"] == "True" for entry in index.values()) == 1
+    (recorded,) = (path for path, entry in index.items() if entry[kept.FILES])
+    assert recorded == kept.item_path("runs", resolved("fedprox"))
+    assert kept.read_pairs(index[recorded][kept.FILES]) == files
+    assert float(index[kept.item_path("runs", resolved(seed=1))]["seconds"]) == 0
     partition = index[path_of("partition")]
     assert [partition[name] for name in (*kept.MAKERS, "seconds")] == [""] * 6
 
@@ -348,36 +355,32 @@ def test_one_more_run_only_adds_lines(late, results, store):
     assert min(after - before) > max(before)
 
 
-def test_columns_stay_where_they_are_when_a_run_comes_first(results, store):
-    """FedAvg's runs come before FedProx's, and have no column `norm`."""
-    for seed in BLOCK["seed"]:
+def test_what_is_kept_again_replaces_its_rows_and_has_the_same_bytes_if_unchanged(
+    results, store, capsys
+):
+    for seed in (0, 1):
         remove(results, "fedavg", seed)
     keep_all(results)
+    said = capsys.readouterr().out
+    assert "2 runs are kept in " in said
+    assert "2 runs of the grids are not finished in " in said
     header = texts(store)["runs.csv"][0]
-    for seed in BLOCK["seed"]:
+    for seed in (0, 1):
         finish(results, "fedavg", seed)
     keep_all(results)
-    assert texts(store)["runs.csv"][0] == header
-
-
-def test_what_is_kept_again_unchanged_has_the_same_bytes(results, store):
-    keep_all(results)
+    assert texts(store)["runs.csv"][0] == header  # FedAvg comes first, and has no column `norm`
     old = {path.name: path.read_bytes() for path in store.iterdir()}
     keep_all(results)
     assert {path.name: path.read_bytes() for path in store.iterdir()} == old
     assert not any(b"\r" in text for text in old.values())
-
-
-def test_a_run_that_is_kept_again_replaces_its_rows(results, store):
-    keep_all(results)
-    old = rows_of(store / "runs.csv")
+    before = rows_of(store / "runs.csv")
     write(results / path_of("runs"), content("runs", resolved()).assign(accuracy=0.25))
     remove(results, "fedprox", 1)
     keep_all(results)
-    new = rows_of(store / "runs.csv")
-    (of,) = {row["id"] for row in new if row["accuracy"] == "0.25"}
-    assert [row for row in new if row["id"] != of] == [row for row in old if row["id"] != of]
-    assert len([row for row in new if row["id"] == of]) == 3
+    after = rows_of(store / "runs.csv")
+    (of,) = {row["id"] for row in after if row["accuracy"] == "0.25"}
+    assert [row for row in after if row["id"] != of] == [row for row in before if row["id"] != of]
+    assert len([row for row in after if row["id"] == of]) == 3
 
 
 def forget(store: Path, method: str, seed: int) -> None:
@@ -529,37 +532,7 @@ def test_a_run_in_results_with_other_settings_is_not_kept(results, store, capsys
     assert set(table[table["kept"]].groupby(["method", "seed"]).groups) == {("fedprox", 1)}
 
 
-def test_the_command_says_how_many_are_kept_and_how_many_are_missing(results, capsys):
-    for seed in (0, 1):
-        remove(results, "fedprox", seed)
-    keep_all(results)
-    said = capsys.readouterr().out
-    assert "2 runs are kept in " in said
-    assert "2 runs of the grids are not finished in " in said
-
-
-def test_a_link_to_another_run_took_no_time(results, store):
-    summary = results / path_of("seconds")
-    made = content("seconds", resolved())
-    write(summary, made | {"trained_as": "alias/digits/dir0.1/fedavg/seed0"})
-    keep_all(results)
-    of = {row["path"]: row["seconds"] for row in rows_of(store / "index.csv")}
-    assert float(of[kept.item_path("runs", resolved())]) == 0
-    assert float(of[kept.item_path("runs", resolved(seed=1))]) == 12.5
-
-
 # -- by whose code runs were made ---------------------------------------------------------------
-
-
-def test_the_files_of_a_method_are_kept_if_its_run_recorded_them(results, store):
-    summary = results / path_of("seconds", "fedprox")
-    files = {"fedprox": "0123456789ab", "_helper": "ba9876543210"}
-    write(summary, content("seconds", resolved("fedprox")) | {"method_files": files})
-    keep_all(results)
-    index = kept.read_index(store)
-    recorded = {path for path, entry in index.items() if entry[kept.FILES]}
-    assert recorded == {kept.item_path("runs", resolved("fedprox"))}
-    assert kept.read_pairs(index[min(recorded)][kept.FILES]) == files
 
 
 def test_a_product_and_the_command_say_what_has_changed_since(
@@ -815,17 +788,6 @@ def test_a_table_says_in_every_format_that_its_runs_are_kept(study, results, cap
 
 
 @pytest.mark.parametrize("product", PRODUCTS)
-def test_a_product_of_kept_runs_has_the_numbers_of_one_of_results(product, study, results):
-    keep_all(results)
-    ours, theirs = (
-        pd.read_csv(StringIO(drawn(study, product, folder, "csv")["csv"]))
-        for folder in (results, NOWHERE)
-    )
-    assert [*theirs] == [*ours, "kept"]
-    pd.testing.assert_frame_equal(theirs.drop(columns="kept"), ours, check_dtype=False, atol=1e-4)
-
-
-@pytest.mark.parametrize("product", PRODUCTS)
 def test_a_product_without_kept_runs_does_not_speak_of_them(product, study, results, capsys):
     found = drawn(study, product, results, "csv", "svg" if product == "convergence" else "html")
     assert not any("kept" in text for text in found.values())
@@ -856,37 +818,22 @@ def index_of(*runs: tuple[str, int, dict]) -> dict[str, dict]:
     return {f"runs/mini/digits/dir0.1/{m}/seed{s}": made | more for m, s, more in runs}
 
 
-def test_the_sentence_counts_each_run_once():
+def test_the_sentence_counts_runs_and_files_that_they_share():
     index = index_of(("fedavg", 0, {}), ("fedavg", 1, {}), ("fedavg", 2, {"code": "bbb"}))
     sources = [("runs", flags(kept_seeds=(0, 1))), ("settings", flags(kept_seeds=(0,)))]
     made = "fedgrid 0.1.0, torch 2.15.0, AMD EPYC; code aaa"
     assert describe_kept(sources, index) == f"Of 3 runs 2 are kept with the study ({made})."
     assert describe_kept(sources[1:], index) == f"Of 3 runs 1 is kept with the study ({made})."
-
-
-def test_the_sentence_names_the_most_frequent_maker_and_counts_the_others():
-    facts = [{"code": "bbb", "device": "Xeon"}, {"code": "ccc"}, {"code": "ccc"}, {"code": "ddd"}]
-    index = index_of(*(("fedavg", seed, more) for seed, more in enumerate(facts)))
-    said = describe_kept([("runs", flags(kept_seeds=(0, 1, 2, 3), seeds=4))], index)
-    assert "AMD EPYC and 1 other; code ccc and 2 others)" in said
-
-
-def test_files_that_runs_share_are_counted_by_themselves():
-    shared = flags(kept_seeds=(0, 2))
-    index = index_of(("fedavg", 0, {}))  # what made a run did not make the partition
-    assert describe_kept([("partition", shared)], index) == (
-        "Of 3 partition files 2 are kept with the study."
-    )
+    shared = [("partition", flags(kept_seeds=(0, 2)))]  # what made a run did not make these
+    assert describe_kept(shared, index) == "Of 3 partition files 2 are kept with the study."
     both = [("runs", flags()), ("encoding", flags(kept_seeds=(0,), seeds=1))]
     assert describe_kept(both, {}) == "Of 1 saliency file 1 is kept with the study."
     other = pd.DataFrame({"encoder": ["area"], "ssim": [0.5]})  # an experiment
     assert describe_kept([("runs", flags()), ("runs", other)], {}) == ""
-
-
-def test_a_source_in_another_folder_is_one_of_runs(store):
-    paths, tables = {"a": Path("here/main.csv")}, {"a": flags(kept_seeds=(0,))}
-    said = _product.describe_kept("table", paths, tables, store)
-    assert said == "Of 3 runs 1 is kept with the study."
+    facts = [{"code": "bbb", "device": "Xeon"}, {"code": "ccc"}, {"code": "ccc"}, {"code": "ddd"}]
+    index = index_of(*(("fedavg", seed, more) for seed, more in enumerate(facts)))
+    said = describe_kept([("runs", flags(kept_seeds=(0, 1, 2, 3), seeds=4))], index)
+    assert "AMD EPYC and 1 other; code ccc and 2 others)" in said  # the most frequent first
 
 
 def test_processors_are_named_if_runs_of_a_seed_had_different_ones():
