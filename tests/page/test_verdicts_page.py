@@ -19,7 +19,7 @@ from fedgrid.analysis import claim_text, measures
 from fedgrid.analysis import verdicts as judging
 from fedgrid.analysis.scores import CELL
 from fedgrid.commands import keep, verdicts
-from fedgrid.page import bars, evidence, making, marks, sections, totals, write
+from fedgrid.page import bars, evidence, making, marks, sections, write
 from fedgrid.page.sheets import MINUS, Sheet
 from fedgrid.report import claims
 from fedgrid.runtime.names import PACKAGE, UsageError
@@ -675,7 +675,7 @@ def test_studies_without_runs_or_claims_and_with_a_damaged_run_are_on_the_page(t
     assert all(claim["says"] in page for name in without for claim in STUDIES[name]["claims"])
     tally = [row for row in rows(out, "tally.csv") if row["study"] in without]
     assert {row["study"] for row in tally} == {*without}
-    assert all(of["column"] == totals.PRINTED or of["none"] == of["claims"] for of in tally)
+    assert all(of["column"] == write.PRINTED or of["none"] == of["claims"] for of in tally)
 
 
 def test_a_baseline_alone_is_compared_with_nothing_and_an_empty_table_is_said(one_claim, tmp_path):

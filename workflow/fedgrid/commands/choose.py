@@ -88,13 +88,14 @@ def make_choice(row: dict[str, str], names: Grid) -> Choice:
     protocol, of_protocol = split(row["protocol"], [*names.protocols], lambda name: KINDS)
     method, own = split(row["method"], names.methods(), names.hyper_parameters)
     values = {"protocol": of_protocol, method: own}
+    tried = [text.split(": ") for text in row.get("tried", "").split("; ") if text]
     return {
         "dataset": row["dataset"],
         "partition": row["partition"],
         "protocol": protocol,
         "method": method,
         "values": {name: fields for name, fields in values.items() if fields},
-        "tried": read_tried(row.get("tried", "")),
+        "tried": {field: [float(v) for v in values.split(", ")] for field, values in tried},
         "seeds": [int(seed) for seed in row.get("tried_with", "").split()],
     }
 
@@ -103,11 +104,6 @@ def split(name: str, bases: list[str], fields_of: Callable) -> tuple[str, dict[s
     """Return the base of a name, which can be the name itself, and the values that follow it."""
     found = None if name in bases else split_name(name, bases, fields_of)
     return found or (name, {})
-
-
-def read_tried(text: str) -> dict[str, list[float]]:
-    parts = (part.split(": ") for part in text.split("; ") if part)
-    return {field: [float(value) for value in values.split(", ")] for field, values in parts}
 
 
 def describe_next(study: Any, asked: argparse.Namespace, choices: list[Choice]) -> list[str]:

@@ -45,8 +45,7 @@ def write_features(
 
     from fedgrid.engine import prediction
     from fedgrid.federation.stored import open_data
-    from fedgrid.notebook.own_models import find_models
-    from fedgrid.notebook.result import read_result
+    from fedgrid.notebook.result import find_models, read_result
     from fedgrid.training.build import build_method
 
     find, data = partial(find_models, run, paths, asked.results), open_data(paths["data"])

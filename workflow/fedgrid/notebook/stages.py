@@ -15,8 +15,7 @@ from fedgrid.engine.round import Engine
 from fedgrid.federation import seeds
 from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.method import Method
-from fedgrid.notebook.own_models import Opened, find_models
-from fedgrid.notebook.result import Result, read_result
+from fedgrid.notebook.result import Opened, Result, find_models, read_result
 from fedgrid.notebook.session import save_on_interrupt
 from fedgrid.runtime import files, records
 from fedgrid.runtime.resolved import Run

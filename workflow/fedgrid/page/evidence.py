@@ -4,8 +4,9 @@ A table without any data is left out. If a table cannot be made, for example bec
 damaged, the page shows the error as a sentence, and the other tables are still made.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import choice, claim_text, measures, verdicts
-from fedgrid.claim import Claim
 from fedgrid.page import making
 from fedgrid.report import claims, granularity
 from fedgrid.report._product import draw_table, load_product
@@ -59,16 +59,15 @@ def list_compared_tables(study: Study, published: Iterable[str]) -> list[str]:
         name: measures.measure_printed({**study, "published": {name: table}})
         for name, table in study.get("published", {}).items()
     }
-    every = zip(study.get("claims", []), published, strict=True)
-    return [", ".join(find_compared_tables(claim, values)) if said else "" for claim, said in every]
-
-
-def find_compared_tables(claim: Claim, values: dict[str, pd.DataFrame]) -> Iterator[str]:
-    """Yield the published tables whose values a claim compares, such as `table1 cifar10`."""
-    for name, measured in values.items():
-        datasets = verdicts.compute_differences(claim, measured)["dataset"].unique()
-        if len(datasets):
-            yield f"{name} {datasets[0] if len(datasets) == 1 else granularity.WHOLE}"
+    texts = []
+    for claim, said in zip(study.get("claims", []), published, strict=True):
+        found = []
+        for name, measured in values.items() if said else ():
+            datasets = verdicts.compute_differences(claim, measured)["dataset"].unique()
+            if len(datasets):
+                found.append(f"{name} {datasets[0] if len(datasets) == 1 else granularity.WHOLE}")
+        texts.append(", ".join(found))
+    return texts
 
 
 # -- of a study at a scale ------------------------------------------------------------------------
@@ -148,8 +147,10 @@ def judge_claims(
     table = claims.judge_claims(study, scale, measured, printed, missing)
     every = label_contrasts(pd.concat(of.assign(metric=m) for m, of in contrasts.items()), study)
     table = table.merge(count_verdicts(next(iter(contrasts.values())), pairs), on="claim")
+    depends = metrics.groupby("claim")["our_verdict"].nunique() > 1
+    robust = depends.map({False: verdicts.ROBUST, True: verdicts.DEPENDS})
     tables = {
-        "claims": table.assign(robust=table["claim"].map(find_robust(metrics)).fillna("")),
+        "claims": table.assign(robust=table["claim"].map(robust.to_dict()).fillna("")),
         "contrasts": add_printed(every, study, printed),
         "metrics": metrics,
         "seeds": list_seed_differences(pairs),
@@ -200,8 +201,8 @@ def compare_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> 
 def label_contrasts(contrasts: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Add a label to each comparison, which names what differs between those of a claim."""
     parts = [part for _, part in contrasts.groupby("claim", sort=False)] or [contrasts]
-    labels = [pd.Series(label_comparisons(part, study)) for part in parts]
-    return pd.concat(parts).assign(label=[text for of in labels for text in of])
+    labels = chain.from_iterable(label_comparisons(part, study) for part in parts)
+    return pd.concat(parts).assign(label=[*labels])
 
 
 def label_comparisons(part: pd.DataFrame, study: Study) -> list[str]:
@@ -253,12 +254,6 @@ def judge_by_metric(
             rows.append(facts | verdicts.find_deciding(part, said))
     columns = ["claim", "metric", "our_verdict", *verdicts.EFFECT, "seeds"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def find_robust(metrics: pd.DataFrame) -> dict[int, str]:
-    """Say for each claim whether all metrics give the same verdict."""
-    several = metrics.groupby("claim")["our_verdict"].nunique() > 1
-    return several.map({False: verdicts.ROBUST, True: verdicts.DEPENDS}).to_dict()
 
 
 def list_seed_differences(pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:

@@ -88,20 +88,15 @@ def make_bar(contrast: Row, seeds: list[Row], controls: list[Row]) -> Bar:
     names = verdicts.COMPARED
     rows = [seed for seed in seeds if all(seed[name] == contrast[name] for name in names)]
     values = [seed.read_number("difference") for seed in rows]
-    beneath = [
-        Bar(control, control.link_text("placebo_label"), "placebo_gain", seeds=read_seeds(control))
-        for control in controls
-        if contrast["over"] == control["plain"]
-        and all(control[name] == contrast[name] for name in stated.SETTING)
-        and is_about(control, contrast)
-    ]
-    return Bar(contrast, contrast.mark_text("label"), "difference", rows, values, beneath)
-
-
-def read_seeds(control: Row) -> list[float]:
-    """Return what each seed says of a placebo: of `0: -0.3, 1: +0.1`."""
-    texts = filter(None, control["placebo_gain_by_seed"].split(", "))
-    return [float(text.partition(": ")[2]) for text in texts]
+    bar = Bar(contrast, contrast.mark_text("label"), "difference", rows, values)
+    for control in controls:
+        same = all(control[name] == contrast[name] for name in stated.SETTING)
+        if same and contrast["over"] == control["plain"] and is_about(control, contrast):
+            texts = filter(None, control["placebo_gain_by_seed"].split(", "))  # 0: -0.3, 1: +0.1
+            by_seed = [float(text.partition(": ")[2]) for text in texts]
+            label = control.link_text("placebo_label")
+            bar.placebos.append(Bar(control, label, "placebo_gain", seeds=by_seed))
+    return bar
 
 
 def is_about(control: Row, contrast: Row) -> bool:

@@ -13,7 +13,6 @@ from fedgrid.page import bars, write
 from fedgrid.page.panels import Panel
 from fedgrid.page.sections import AtScale, Claim, Paper
 from fedgrid.page.sheets import MINUS, Sheet
-from fedgrid.page.totals import describe_study
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
@@ -43,7 +42,7 @@ def write_picture(out: Path, everything: Grid, results: Path, name: str, number:
 
 def judge_study(name: str, everything: Grid, results: Path) -> Paper:
     """Judge the claims of one study, without leaving its tables."""
-    about = pd.DataFrame([describe_study(name, everything.studies[name])])
+    about = pd.DataFrame([write.describe_study(name, everything.studies[name])])
     with TemporaryDirectory() as folder:
         (row,) = Sheet(Path(folder) / "studies.csv", about).rows
         return write.read_paper(name, everything, results, Path(folder), row)
