@@ -737,7 +737,6 @@ def test_saliency_of_a_lost_client_is_drawn(tmp_path):
 
 # --- the command line ----------------------------------------------------------------------------
 
-NAME = "fedsls-quick/digits/dir0.1/fedavg/seed0"
 # What makes root obey the permissions of files; anyone else does.
 OBEYS = ["env"] if os.geteuid() else ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
 OBEYS = OBEYS if shutil.which(OBEYS[0]) else []

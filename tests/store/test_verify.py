@@ -207,7 +207,7 @@ def test_a_record_that_cannot_be_read_is_altered(content, tmp_path):
 
 def test_what_depends_on_what_was_changed_is_stale(project, verify):
     """A partition that was altered, and a field of the protocol."""
-    (partition,) = (project / PARTITION).rglob("seed0.npz")
+    partition = next((project / PARTITION).rglob("seed0.npz"))
     content = partition.read_bytes()
     partition.write_bytes(content + b"0")
     _, said = verify(project)
