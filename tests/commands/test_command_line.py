@@ -44,14 +44,8 @@ STAGES = [
 # What takes long to import, and what help needs nothing of.
 SLOW = {"torch", "torchvision", "sklearn", "pandas", "matplotlib", "scipy", "skimage", "snakemake"}
 NO_NETWORK = {"https_proxy": "http://127.0.0.1:9"}
-ENVIRONMENT = (
-    conftest.ENVIRONMENT
-    | NO_NETWORK
-    | {
-        "PYTHONPATH": "workflow",
-        "CUDA_VISIBLE_DEVICES": "",  # no GPU
-    }
-)
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+ENVIRONMENT = conftest.ENVIRONMENT | NO_NETWORK | NO_GPU | {"PYTHONPATH": "workflow"}
 TASK = "digits/dir0.1"
 QUICK = f"fedsls-quick/{TASK}"
 PARTITION = "results/partition/digits/dir0.1/classwise-5/seed0.npz"
@@ -59,7 +53,6 @@ FIVE = f"fedsls-quick-clients5-rounds1/{TASK}"  # a run on what has been made
 
 
 def call(project: Path, *command) -> subprocess.CompletedProcess:
-    """Run a command in the project."""
     return subprocess.run(
         [*map(str, command)], cwd=project, env=ENVIRONMENT, text=True, timeout=600,
         capture_output=True,
@@ -130,7 +123,6 @@ class Mistake(NamedTuple):
 
 
 def config(*pairs: str) -> Mistake:
-    """Given on the command line: --config key=value."""
     return Mistake(given=pairs)
 
 
@@ -145,17 +137,14 @@ def protocol(**fields) -> Mistake:
 
 
 def variant(**parts) -> Mistake:
-    """A method of one's own, put together from files."""
     return overlay(variants={"mine": parts}, method="mine")
 
 
 def study(old: str, new: str) -> Mistake:
-    """A study that was edited."""
     return Mistake(edited=("studies/fedsls.yaml", old, new))
 
 
 def file(name: str, old: str, new: str) -> Mistake:
-    """A file of the package that was edited."""
     return Mistake(edited=(f"fedgrid/{name}", old, new))
 
 
@@ -437,12 +426,6 @@ def test_snakemake_answers_a_wrong_study(project, tmp_path):
     edit(copy / "workflow", *mistake.edited)
     last = assert_answered(copy, (*SNAKEMAKE, *TABLE), ["fedsls.yaml", "scale`", "scales"])
     assert last.startswith("error: fedsls.yaml: no key is called `scale`")
-
-
-def test_snakemake_answers_a_configuration_that_is_not_yaml(project, tmp_path):
-    (tmp_path / "broken.yaml").write_text("protocols: {mine: {base: ")
-    command = (*SNAKEMAKE, "--configfile", tmp_path / "broken.yaml", *TABLE)
-    assert_answered(project, command, ["YAML"])
 
 
 @pytest.mark.slow

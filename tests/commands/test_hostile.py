@@ -5,7 +5,6 @@ nothing half written; what is only unusual works.
 """
 
 import csv
-import gzip
 import io
 import json
 import os
@@ -59,10 +58,9 @@ from fedgrid.runtime.names import PACKAGE, UsageError
 from fedgrid.stages import saliency
 from fedgrid.store import tables as collected
 from fedgrid.study import schema
-from fedgrid.study.checks import check_protocol
-from fedgrid.study.protocol import AXES, PROTOCOL
+from fedgrid.study.protocol import AXES
 from fedgrid.training import results, rounds
-from fedgrid.training.build import build_method, read_artifact
+from fedgrid.training.build import read_artifact
 from planned import plan_of
 
 t = torch.tensor
@@ -214,16 +212,6 @@ def test_no_archive_is_unpickled_before_its_checksum_is_right(tmp_path):
         with pytest.raises(UsageError, match=r"has the checksum md5:.* is expected"):
             cifar10.load(root)
     assert not (tmp_path / "evil").exists()
-
-
-def test_a_damaged_download_of_mnist_is_not_decompressed(tmp_path):
-    from fedgrid.datasets import mnist
-
-    name = "train-images-idx3-ubyte.gz"
-    (tmp_path / "MNIST/raw").mkdir(parents=True)
-    (tmp_path / "MNIST/raw" / name).write_bytes(gzip.compress(bytes(9))[:-4])
-    with pytest.raises(UsageError, match=f"{name} has the checksum"):
-        mnist.load(tmp_path)
 
 
 def test_a_failed_decoding_leaves_no_dataset(tmp_path, monkeypatch):
@@ -412,11 +400,6 @@ def test_no_changed_byte_of_a_partition_is_a_traceback(step, tmp_path):
             assert "p.npz is damaged" in str(problem)  # noqa: PT017
 
 
-def saved(path: Path, **content) -> Path:
-    np.savez(path, **content)
-    return path
-
-
 GOOD = {"contributions": np.ones((3, 2, 2, 5, 3)), "main": np.array([True, True, False])}
 
 
@@ -436,7 +419,8 @@ GOOD = {"contributions": np.ones((3, 2, 2, 5, 3)), "main": np.array([True, True,
     ],
 )
 def test_other_saliency_or_latents_are_refused(name, content, tmp_path):
-    path = saved(tmp_path / "s.npz", **content)
+    path = tmp_path / "s.npz"
+    np.savez(path, **content)
     with pytest.raises(UsageError, match=r"s\.npz is damaged"):
         read_artifact(name, path, torch.device("cpu"), 5)
 
@@ -456,21 +440,15 @@ def test_weights_of_noise_are_refused(suffix, text, tmp_path):
         models.read_weights(path)
 
 
-def test_weights_that_would_run_code_are_refused(tmp_path):
-    torch.save({"conv1.weight": Runs(tmp_path / "evil")}, tmp_path / "w.pth")
-    with pytest.raises(UsageError, match=r"w\.pth is damaged"):
-        models.read_weights(tmp_path / "w.pth")
-    (tmp_path / "v.pth").write_bytes(pickle.dumps(Runs(tmp_path / "evil")))
-    with pytest.raises(UsageError, match=r"v\.pth is damaged"):
-        models.read_weights(tmp_path / "v.pth")
+def test_weights_that_are_no_tensors_or_would_run_code_are_refused(tmp_path):
+    path, evil = tmp_path / "w.pth", Runs(tmp_path / "evil")
+    for value in ([1, 2], {"epoch": 3}, t(1.0), {"conv1.weight": evil}, None):
+        torch.save(value, path)
+        if value is None:  # a pickle as Python writes it
+            path.write_bytes(pickle.dumps(evil))
+        with pytest.raises(UsageError, match=r"w\.pth is damaged"):
+            models.read_weights(path)
     assert not (tmp_path / "evil").exists()
-
-
-@pytest.mark.parametrize("value", [[1, 2], {"epoch": 3}, t(1.0)])
-def test_weights_that_are_no_names_and_tensors_are_refused(value, tmp_path):
-    torch.save(value, tmp_path / "w.pth")
-    with pytest.raises(UsageError, match=r"w\.pth is damaged"):
-        models.read_weights(tmp_path / "w.pth")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -514,21 +492,13 @@ def test_a_cut_table_of_metrics_is_not_taken_for_a_run(length, tmp_path):
 
 
 @pytest.mark.parametrize(("old", "new"), [("0.4", "0.4x"), ("10,", "ten,"), ("0.6", "\udcff")])
-def test_a_table_of_metrics_with_other_bytes_is_refused(old, new, tmp_path):
-    path = tmp_path / "metrics.csv"
-    path.write_bytes(METRICS.replace(old, new).encode(errors="surrogateescape"))
-    with pytest.raises(UsageError, match=r"metrics\.csv cannot be read"):
-        collected.read_checked(collected.read_metrics, path)
-
-
-@pytest.mark.parametrize("kind", ["seconds", "settings", "encoding", "saliency", "partition"])
-@pytest.mark.parametrize("text", [b"", b"[]", b"3", b"{}", b"\xff\xfe\x00", b"null", b"a,b\n1,2\n"])
-def test_other_results_of_noise_are_refused(kind, text, tmp_path):
+@pytest.mark.parametrize(
+    "kind", ["runs", "seconds", "settings", "encoding", "saliency", "partition"]
+)
+def test_results_with_other_bytes_are_refused(kind, old, new, tmp_path):
     path = tmp_path / "file"
-    path.write_bytes(text)
-    if kind in ("seconds", "encoding") and text == b"{}":
-        return  # says nothing, and that is what is collected
-    with pytest.raises(UsageError, match="file"):
+    path.write_bytes(METRICS.replace(old, new).encode(errors="surrogateescape"))
+    with pytest.raises(UsageError, match=r"the run in .*file"):
         collected.read_checked(collected.READERS[kind], path)
 
 
@@ -620,12 +590,6 @@ def test_classes_with_no_or_one_sample_are_dealt_out(recipe, labels):
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_more_clients_than_samples_are_refused(recipe):
-    with pytest.raises(UsageError, match="3 samples are too few for 4 clients"):
-        dirichlet.draw(np.zeros(3, int), 2, 4, recipe, 0.5, 0)
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("alpha", [1e-300, 1e-18, 1e-9, 1e9, 1e18, 1e300, np.inf, np.nan])
 def test_an_extreme_alpha_is_drawn_with_or_refused(recipe, alpha, monkeypatch):
     monkeypatch.setattr(dirichlet, "RESTARTS", 256)
@@ -636,12 +600,6 @@ def test_an_extreme_alpha_is_drawn_with_or_refused(recipe, alpha, monkeypatch):
         assert "alpha" in str(problem) or "no balanced partition" in str(problem)  # noqa: PT017
     else:
         assert fits(made, labels, 4)
-
-
-def test_nobody_is_sampled_is_refused():
-    protocol = PROTOCOL | {"clients": 10, "participation": 0.04}
-    with pytest.raises(UsageError, match=r"participation 0\.04 of 10 clients samples no client"):
-        check_protocol("p", protocol, "digits")
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -714,24 +672,24 @@ WEIGHTS = {  # by the clients, and a part of the error
 
 
 @both_backends
+@pytest.mark.parametrize(
+    ("given", "effective", "options"),
+    [([0.0, 1.0], 1.0, {}), ([1.0, -1.0], 0, {"any_sum": True})],
+)
+def test_a_client_may_weigh_nothing_or_be_subtracted(given, effective, options, backend, tmp_path):
+    method = Method(weigh=lambda cohort: t(given).double(), **options)
+    summary = written(hand(method, backend), tmp_path)
+    assert summary["diverged"] is None
+    assert summary["final"]["effective_clients"] == effective
+
+
+@both_backends
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_weights_that_are_no_weights_are_refused(name, backend, tmp_path):
     given, error = WEIGHTS[name]
     simulation = hand(Method(weigh=lambda cohort: t(given).double()), backend)
     with pytest.raises(UsageError, match=f"`weigh` gives .*{error}"):
         written(simulation, tmp_path)
-
-
-@both_backends
-def test_a_client_may_weigh_nothing(backend, tmp_path):
-    simulation = hand(Method(weigh=lambda cohort: t([0.0, 1.0]).double()), backend)
-    assert written(simulation, tmp_path)["diverged"] is None
-
-
-@both_backends
-def test_a_method_may_subtract_one_client_from_the_other(backend, tmp_path):
-    method = Method(weigh=lambda cohort: t([1.0, -1.0]).double(), any_sum=True)
-    assert written(hand(method, backend), tmp_path)["final"]["effective_clients"] == 0
 
 
 @both_backends
@@ -778,15 +736,8 @@ def test_saliency_of_a_lost_client_is_drawn(tmp_path):
     weights.plot(product, {})
 
 
-def test_methods_that_cannot_be_combined_are_named():
-    run = resolved() | {"method": {"fedau": {}, "fedsls": {}}}
-    with pytest.raises(UsageError, match="two of the combined methods define `weigh`"):
-        build_method(run)
-
-
 # --- the command line ----------------------------------------------------------------------------
 
-NAME = "fedsls-quick/digits/dir0.1/fedavg/seed0"
 # What makes root obey the permissions of files; anyone else does.
 OBEYS = ["env"] if os.geteuid() else ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
 OBEYS = OBEYS if shutil.which(OBEYS[0]) else []
@@ -820,6 +771,7 @@ def assert_one_sentence(process: subprocess.CompletedProcess, *words: str) -> No
         ("--out", "file/digits"),
         ("--out", "new", "--log", "file/log"),
         ("--out", "new", "--log", "."),
+        ("--out", "x" * 300),
     ],
 )
 def test_a_place_where_nothing_can_be_written_is_named(arguments, tmp_path):
@@ -828,14 +780,6 @@ def test_a_place_where_nothing_can_be_written_is_named(arguments, tmp_path):
     assert_one_sentence(process, "cannot be read or written")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "kept"
-
-
-def test_a_name_that_is_too_long_is_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(OSError, match="File name too long") as problem:
-        data.main(["digits", "--out", "x" * 300])
-    assert "cannot be read or written (File name too long)" in cli.refused(problem.value)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(not OBEYS, reason="root may write anywhere, and setpriv is not there")

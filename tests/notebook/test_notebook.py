@@ -137,6 +137,8 @@ def test_predictions_can_be_made_in_several_threads(plain):
     with ThreadPoolExecutor(2) as pool:
         found = [*pool.map(plain.predict, [samples] * 4)]
     assert all((one == plain.predict(samples)).all() for one in found)
+    with ThreadPoolExecutor() as pool, pytest.raises(UsageError, match="main thread only"):
+        pool.submit(fedgrid.run).result()
 
 
 def test_vectors_and_tokens_are_predicted_as_they_are_given(tmp_path):
@@ -172,11 +174,16 @@ def test_what_is_not_a_number_is_no_class():
     assert prediction.classes(torch.tensor([[0.2, 0.8], [torch.nan, 1]])).tolist() == [1, -1]
 
 
-def test_values_are_of_the_protocol_or_of_the_method(plain):
-    spec = fedgrid.run("fedprox", mu=0.5, lr=0.2, metrics=["macro_f1"], **SHORT).spec
-    assert spec["method"] == {"fedprox": {"mu": 0.5}}
-    assert (spec["protocol"]["lr"], spec["protocol"]["metrics"]) == (0.2, ["macro_f1"])
-    assert spec["name"]["method"] == "fedprox-mu0.5"
+def test_values_are_of_the_protocol_or_of_the_method(monkeypatch):
+    numpys = {"mu": np.float64(0.5), "rounds": np.int64(1)}
+    made = fedgrid.run("fedprox", lr=0.2, metrics=["macro_f1"], **ONE | numpys)
+    assert made.spec["method"] == {"fedprox": {"mu": 0.5}}
+    assert (made.spec["protocol"]["lr"], made.spec["protocol"]["metrics"]) == (0.2, ["macro_f1"])
+    assert made.spec["name"]["method"] == "fedprox-mu0.5"
+    assert made.summary["rounds"] == 1
+    monkeypatch.setitem(PROTOCOL, "mu", 0.1)
+    with pytest.raises(UsageError, match="write it into one of their names"):
+        fedgrid.run("fedprox", mu=0.1)
 
 
 def test_entries_of_a_configuration_can_be_named():
@@ -190,7 +197,9 @@ def test_entries_of_a_configuration_can_be_named():
 
 
 def test_a_method_of_the_notebook_is_trained(plain):
-    same, held = (fedgrid.run(pull(mu), name="pull", **SHORT) for mu in (0.0, 100.0))
+    given = {"name": "pull", "results": "there"} | SHORT
+    same, held = (fedgrid.run(pull(mu), **given) for mu in (0.0, 100.0))
+    assert not [*Path("there").rglob("model.safetensors")]  # no file has the code of its run
     pd.testing.assert_frame_equal(same.metrics, plain.metrics)
     assert not held.metrics.equals(plain.metrics)
     assert held.spec["name"]["method"] == "pull"
@@ -199,6 +208,8 @@ def test_a_method_of_the_notebook_is_trained(plain):
 def test_a_method_of_a_file_can_be_combined_with_one_of_the_notebook(plain):
     both = fedgrid.run(fedgrid.load_method("fedprox", mu=0.0) | pull(0.0), name="both", **SHORT)
     pd.testing.assert_frame_equal(both.metrics, plain.metrics)
+    with pytest.raises(UsageError, match="fedsls needs the stage saliency"):
+        fedgrid.load_method("fedsls")
 
 
 def test_a_kept_run_is_not_trained_again(monkeypatch):
@@ -418,33 +429,18 @@ def test_a_method_of_the_notebook_has_equations_for_an_optimiser_too():
         fedgrid.run("scaffold", optimiser="adam", **SHORT)
 
 
-def test_a_method_of_the_notebook_leaves_no_files_of_its_run():
-    fedgrid.run(pull(1.0), name="pull", results="there", **SHORT)
-    assert not [*Path("there").rglob("model.safetensors")]
-
-
-def test_numbers_of_numpy_are_numbers():
-    made = fedgrid.run("fedprox", mu=np.float64(0.5), **ONE | {"rounds": np.int64(1)})
-    assert made.spec["method"] == {"fedprox": {"mu": 0.5}}
-    assert made.summary["rounds"] == 1
-
-
-def test_a_method_that_needs_a_stage_is_given_by_its_name():
-    with pytest.raises(UsageError, match="fedsls needs the stage saliency"):
-        fedgrid.load_method("fedsls")
-
-
 def test_the_server_has_no_model_if_clients_keep_a_part():
     made = fedgrid.run("fedper", client_test=0.2, **ONE)
     assert not made.clients.empty
     assert not [name for name in made.parameters if name.startswith("head.")]
-    with pytest.raises(UsageError, match="clients keep head"):
-        _ = made.model
-    with pytest.raises(UsageError, match="clients keep head"):
-        made.predict(np.zeros((1, 1, 8, 8), np.uint8))
+    for use in (lambda: made.model, lambda: made.predict(np.zeros((1, 1, 8, 8), np.uint8))):
+        with pytest.raises(UsageError, match="clients keep head"):
+            use()
+    _, logits = fedgrid.run("sps", client_test=0.2, **ONE).model(torch.zeros(3, 1, 8, 8))
+    assert logits.shape == (3, 10)  # of the part that the server has
 
 
-def near(step: fedgrid.Step) -> torch.Tensor:
+def near(step: fedgrid.Step) -> torch.Tensor:  # a function that can be pickled
     return (step.params["head.weight"] - step.server["head.weight"]).square().sum()
 
 
@@ -465,12 +461,6 @@ def test_a_result_can_be_pickled_and_copied(tmp_path):
     assert copied.parameters.keys() == own.parameters.keys()
     with pytest.raises(UsageError, match="does not pickle"):
         copied.predict(**shown)
-
-
-def test_the_model_is_the_part_that_the_server_has():
-    made = fedgrid.run("sps", client_test=0.2, **ONE)
-    _, logits = made.model(torch.zeros(3, 1, 8, 8))
-    assert logits.shape == (3, 10)
 
 
 UNREAD = {"method": "fedprox", "seed": 3, "partition": "iid", "sweep": {}, "study": "fedlmd"}
@@ -577,19 +567,8 @@ def test_the_keys_of_a_configuration_are_those_of_its_schema():
     assert {*own_config.OWN, *own_config.SHARED} == {*schema["properties"]}
 
 
-def test_another_thread_is_refused():
-    with ThreadPoolExecutor() as pool, pytest.raises(UsageError, match="main thread only"):
-        pool.submit(fedgrid.run).result()
-
-
 def test_names_can_be_listed():
     assert fedgrid.list_names("methods") == registered("methods")
     assert "fedsls-quick" in fedgrid.list_names("protocols")
     with pytest.raises(UsageError, match="did you mean methods"):
         fedgrid.list_names("method")
-
-
-def test_a_name_that_two_have_is_refused(monkeypatch):
-    monkeypatch.setitem(PROTOCOL, "mu", 0.1)
-    with pytest.raises(UsageError, match="write it into one of their names"):
-        fedgrid.run("fedprox", mu=0.1)

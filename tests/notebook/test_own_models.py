@@ -75,20 +75,19 @@ def test_features_are_what_the_last_layer_is_given():
     np.testing.assert_allclose(logits.softmax(1).numpy(), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("method", "client", "message"),
-    [
-        ("fedavg", 0, "no models of their own"),
-        ("fedper", 4, "there is no client 4: the clients are 0 to 3"),
-        ("fedper", -1, "there is no client -1"),
-        ("fedper", "a", "there is no client a"),
-        ("fedper", None, "clients keep head"),
-    ],
-)
-def test_a_model_that_is_not_there_is_refused(method, client, message):
-    made = fedgrid.run(method, **OWN)
-    with pytest.raises(UsageError, match=message):
-        made.features(np.zeros((1, 1, 8, 8), np.uint8), client)
+def test_a_model_that_is_not_there_is_refused():
+    samples = np.zeros((1, 1, 8, 8), np.uint8)
+    fedper = {
+        4: "there is no client 4: the clients are 0 to 3",
+        -1: "there is no client -1",
+        "a": "there is no client a",
+        None: "clients keep head",
+    }
+    for method, refused in (("fedavg", {0: "no models of their own"}), ("fedper", fedper)):
+        made = fedgrid.run(method, **OWN)
+        for client, message in refused.items():
+            with pytest.raises(UsageError, match=message):
+                made.features(samples, client)
 
 
 def test_a_state_that_was_not_kept_is_named(monkeypatch):
@@ -128,10 +127,6 @@ def test_a_run_whose_server_has_no_model_needs_a_client():
         written(made)
     with pytest.raises(UsageError, match="there is no client 9"):
         written(made, "--client", "9")
-    assert not Path("out.npz").exists()
-
-
-def test_a_run_that_is_not_finished_is_named():
-    fedgrid.run(results="results", **FEW)
     with pytest.raises(UsageError, match=r"metrics.csv is missing: make it with .* train "):
         features.main(["fedsls-quick/digits/dir0.1/moon/seed0"])
+    assert not Path("out.npz").exists()

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from fedgrid.page import sections, untested
+from fedgrid.page import making, sections
 from fedgrid.page.sheets import Sheet
 
 SETTINGS = {"protocol": "p", "dataset": "digits"}
@@ -27,16 +27,16 @@ CLAIMS = {  # by the reason why there are no comparisons
 
 @pytest.mark.parametrize("reason", CLAIMS)
 def test_the_reason_is_what_stands_in_the_way(reason):
-    assert untested.find_reason(CLAIMS[reason], WANTED, False) == reason
+    assert making.find_reason(CLAIMS[reason], WANTED, False) == reason
 
 
 def test_claims_without_comparisons_are_counted_by_reason_and_rows_of_ours_are_not():
     every = [OVER, OVER | {"added": True}, CLAIMS["dataset"], CLAIMS["method"], CLAIMS["dataset"]]
-    table = untested.count_untested({"claims": every}, WANTED, {1: 2}, False)
+    table = making.count_untested({"claims": every}, WANTED, {1: 2}, False)
     found = table.set_index("reason")
     assert found.loc[""].to_dict() == {"untested": 3, "claims": 4, "numbers": "3, 4, 5"}
-    assert found.loc[untested.REASONS["dataset"], "numbers"] == "3, 5"
-    assert found.loc[untested.REASONS["method"], "untested"] == 1
+    assert found.loc[making.REASONS["dataset"], "numbers"] == "3, 5"
+    assert found.loc[making.REASONS["method"], "untested"] == 1
 
 
 def test_verdicts_that_change_with_another_way_to_score_are_listed(tmp_path):

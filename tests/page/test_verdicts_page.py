@@ -19,13 +19,11 @@ from fedgrid.analysis import claim_text, measures
 from fedgrid.analysis import verdicts as judging
 from fedgrid.analysis.scores import CELL
 from fedgrid.commands import keep, verdicts
-from fedgrid.page import bars, evidence, making, marks, panels, sections, totals, write
-from fedgrid.page.axes import make_axis
+from fedgrid.page import bars, evidence, making, marks, sections, write
 from fedgrid.page.sheets import MINUS, Sheet
 from fedgrid.report import claims
 from fedgrid.runtime.names import PACKAGE, UsageError
 from fedgrid.store import kept
-from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import RUN
 from fedgrid.study.reading import find_study, read_study
@@ -95,11 +93,15 @@ def ask(out: Path, results: Path, *studies: str, grid: Grid = GRID) -> str:
     return out.read_text()
 
 
+def with_one_claim(**others: dict) -> Grid:
+    """The studies, of which FedSLS has its first claim alone, and others."""
+    study = {key: value for key, value in STUDIES["fedsls"].items() if key != "replies"}
+    return Grid(STUDIES | {"fedsls": study | {"claims": study["claims"][:1]}} | others)
+
+
 @pytest.fixture(scope="module")
 def one_claim() -> Grid:
-    """The studies, of which FedSLS has its first claim alone."""
-    study = {key: value for key, value in STUDIES["fedsls"].items() if key != "replies"}
-    return Grid(STUDIES | {"fedsls": study | {"claims": study["claims"][:1]}})
+    return with_one_claim()
 
 
 @pytest.fixture(scope="module")
@@ -168,16 +170,12 @@ def test_every_number_that_a_browser_shows_is_in_the_row_that_it_links_to(seen, 
     assert problems(seen["texts"], out.with_suffix("")) == []
 
 
-def raised(text: str) -> str:
-    """A text with a digit more at its last digit."""
-    *_, last = re.finditer(r"\d", text)
-    return text[: last.start()] + str((int(last[0]) + 1) % 10) + text[last.end() :]
-
-
 def mutated(page: str, pattern: str) -> str:
-    """The page with another number in the first match of a pattern."""
+    """The page with another last digit in the first match of a pattern."""
     found = re.search(pattern, page)
-    return page[: found.start(1)] + raised(found[1]) + page[found.end(1) :]
+    *_, last = re.finditer(r"\d", found[1])
+    at = found.start(1) + last.start()
+    return page[:at] + str((int(last[0]) + 1) % 10) + page[at + 1 :]
 
 
 @pytest.mark.slow
@@ -204,15 +202,6 @@ def test_everything_is_drawn_where_its_value_is_on_the_axis(seen, out):
     assert {*drawn} >= {"mean", "low", "high"}
     assert len(drawn) > 300
     assert misplaced(seen["plots"], out.with_suffix("")) == []
-
-
-@pytest.mark.slow
-def test_a_number_that_a_table_no_longer_has_is_found(seen, out, tmp_path):
-    for path in out.with_suffix("").glob("*.csv"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    name = "fedsls_quick_seeds.csv"
-    (tmp_path / name).write_text(raised((tmp_path / name).read_text()))
-    assert problems(seen["texts"], tmp_path)
 
 
 @pytest.mark.slow
@@ -273,23 +262,20 @@ def test_filters_leave_the_claims_that_are_asked_for(page, out, tmp_path):
         only | {"verdict": "none"},
         {"paper": "fedlmd", "scale": "quick"},
     )
-    assert sorted(every["there"]) == find_ids(own)
-    said = [of for of in tested if of["our_verdict"] == judging.UNDECIDED]
-    assert sorted(undecided["there"]) == find_ids(said) != []
-    assert sorted(changing["there"]) == find_by_robust(out, judging.DEPENDS)
-    assert sorted(robust["there"]) == find_by_robust(out, judging.ROBUST) != []
+    assert sorted(every["there"]) == sorted(f"fedsls-{of['claim']}" for of in own)
+    said = [of["claim"] for of in tested if of["our_verdict"] == judging.UNDECIDED]
+    assert sorted(undecided["there"]) == sorted(f"fedsls-{number}" for number in said) != []
+    for found, word in ((changing, judging.DEPENDS), (robust, judging.ROBUST)):
+        ids = [
+            f"{study}-{row['claim']}"
+            for study in PARTS
+            for row in rows(out, f"{study}_quick_claims.csv")
+            if row["robust"] == word and not row["added"] and row["comparisons"] != "0"
+        ]
+        assert sorted(found["there"]) == sorted(ids)
+    assert robust["there"]
     assert len(untested["there"]) == len(own) - len(tested)
     assert (nothing["there"], nothing["none"]) == ([], True)
-
-
-def find_by_robust(out: Path, word: str) -> list[str]:
-    every = [(study, row) for study in PARTS for row in rows(out, f"{study}_quick_claims.csv")]
-    own = [(study, row) for study, row in every if not row["added"] and row["comparisons"] != "0"]
-    return sorted(f"{of}-{row['claim']}" for of, row in own if row["robust"] == word)
-
-
-def find_ids(found: list[dict]) -> list[str]:
-    return sorted(f"fedsls-{of['claim']}" for of in found)
 
 
 @pytest.mark.slow
@@ -384,6 +370,8 @@ def test_a_part_of_a_grid_is_counted_and_compared(out):
     assert first["missing"] == "12"  # the four others without runs
     assert digits["rounds_of_client"] == "8.0"  # 40 rounds, a fifth of the clients in each
     assert digits["shared"] == ""
+    assert "counted" in STUDIES["fedlmd"]["scales"]["small"]["grids"]  # of no accuracies
+    assert "counted" not in making.find_grids(STUDIES["fedlmd"], "small")
 
 
 def test_a_claim_does_not_hold_while_comparisons_have_no_runs():
@@ -437,28 +425,14 @@ def test_what_all_seeds_share_is_said(tmp_path):
     assert problems(look(page, tmp_path)["texts"], tmp_path / "page") == []
 
 
-def test_placebos_are_judged_with_every_metric(out):
-    controls = rows(out, "fedsls_quick_controls.csv")
-    assert {"verdict_best", "verdict_smoothed", "changes"} <= {*controls[0]}
-    assert "verdict_tail" not in controls[0]  # the protocol's own
-    changes = [
-        len({of["verdict"], of["verdict_best"], of["verdict_smoothed"]}) > 1 for of in controls
-    ]
-    assert [of["changes"] for of in controls] == [*map(str, changes)]
-
-
-def test_hours_are_those_of_the_summaries(out, results):
+def test_hours_are_those_of_the_summaries(out, results, tmp_path):
     (row,) = rows(out, "fedsls_quick_made.csv")
     folders = (results / "runs/fedsls-quick").rglob("summary.json")
     seconds = [json.loads(path.read_text())["seconds"] for path in folders]
     assert float(row["hours"]) == pytest.approx(sum(seconds) / 3600, abs=1e-4)
     assert (row["runs"], row["code"], row["torch"]) == ("54", "0123456789ab", "2.8.0")
-
-
-def test_a_run_that_is_a_link_took_no_time(tmp_path):
-    path = tmp_path / "summary.json"
-    path.write_text(json.dumps({"seconds": 7, "trained_as": {}, "threads": 1}))
-    assert making.read_maker(path)["seconds"] == 0
+    (tmp_path / "summary.json").write_text(json.dumps({"seconds": 7, "trained_as": {}}))
+    assert making.read_maker(tmp_path / "summary.json")["seconds"] == 0  # a link took no time
 
 
 def test_every_comparison_has_its_seeds(out):
@@ -478,6 +452,9 @@ def test_seeds_that_might_decide_are_said_of_undecided_claims(out, page):
     seeds = [row["seeds_needed"] for row in every if row["our_verdict"] == judging.UNDECIDED]
     finite = [number for number in seeds if np.isfinite(float(number or "nan"))]
     assert page.count("seeds might decide") == len(finite) > 0
+    there = [row for row in rows(out, "fedsls_quick_claims.csv") if row["comparisons"] != "0"]
+    lost = [row for row in there if row["pairs_diverged"] != "0"]
+    assert page.count("pairs of runs of which one diverged") == len(lost) > 0
 
 
 def test_a_comparison_that_is_decided_needs_no_further_seeds(one_claim, tmp_path):
@@ -496,12 +473,6 @@ def test_a_comparison_that_is_decided_needs_no_further_seeds(one_claim, tmp_path
     assert "might decide" not in claim
 
 
-def test_pairs_of_which_one_diverged_are_counted(out, page):
-    there = [row for row in rows(out, "fedsls_quick_claims.csv") if row["comparisons"] != "0"]
-    lost = [row for row in there if row["pairs_diverged"] != "0"]
-    assert page.count("pairs of runs of which one diverged") == len(lost) > 0
-
-
 def test_metrics_that_change_a_verdict_are_said_in_words(out):
     words = {True: judging.ROBUST, False: judging.DEPENDS}
     for study in PARTS:
@@ -510,12 +481,6 @@ def test_metrics_that_change_a_verdict_are_said_in_words(out):
             by_claim.setdefault(row["claim"], set()).add(row["our_verdict"])
         for row in rows(out, f"{study}_quick_claims.csv"):
             assert row["robust"] == words[len(by_claim[row["claim"]]) == 1]
-
-
-def test_a_claim_is_robust_if_all_metrics_give_its_verdict():
-    said = ["holds", "holds", "holds", "undecided"]
-    metrics = pd.DataFrame({"claim": [1, 1, 2, 2], "our_verdict": said})
-    assert evidence.find_robust(metrics) == {1: judging.ROBUST, 2: judging.DEPENDS}
 
 
 def test_other_metrics_have_comparisons_of_their_own(out):
@@ -548,6 +513,10 @@ def test_printed_tables_of_a_claim_are_those_that_it_compares():
     assert named[15] == "table5 cifar10"
     assert "table3 all" in named[5]
     assert named[18] == ""  # no table has other betas
+    words = {row["published_verdict"] for row in map(printed_row, all_claims())}
+    assert words == {"", judging.CONSISTENT, judging.PARTLY, *judging.AGAINST}
+    found = {marks.find_mark(word).name for word in words}
+    assert found == {"none", "holds", "inconsistent", "narrowly"}
 
 
 def test_runs_kept_in_another_way_are_shown(page, out):
@@ -563,14 +532,11 @@ def test_the_tally_counts_every_sentence_of_a_paper_once_in_each_column(out):
         own = [claim for claim in claims_of if not claim.get("added")]
         assert sum(counts) == int(row["claims"]) == len(own)
         assert int(row["tested"]) == len(own) - int(row["none"])
-
-
-def test_rows_of_ours_are_not_counted_as_sentences_of_papers(out):
     (facts,) = rows(out, "facts.csv")
     own = [(study, claim) for study, claim in all_claims() if not claim.get("added")]
     cited = [claim for study, claim in own if "cite" in study]
     assert int(facts["claims"]) == len(cited) > 0
-    assert int(facts["added"]) == len(all_claims()) - len(own) > 0
+    assert int(facts["added"]) == len(all_claims()) - len(own) > 0  # rows of ours
     assert facts["tested"] == "0"  # the quick scale is of no real data
 
 
@@ -593,11 +559,6 @@ def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
 
 
 # -- kept runs ------------------------------------------------------------------------------------
-
-
-def test_runs_that_only_count_are_none_that_a_claim_about_accuracies_lacks():
-    assert "counted" in STUDIES["fedlmd"]["scales"]["small"]["grids"]
-    assert "counted" not in making.find_grids(STUDIES["fedlmd"], "small")
 
 
 def test_kept_runs_count_and_are_said_to_be_kept(out, results, one_claim, tmp_path, monkeypatch):
@@ -632,48 +593,39 @@ CONTROL = {"of": "accuracy", "method": "fedsls", "plain": "fedavg", "placebo": "
 CONTROL |= {"protocol": "p", "dataset": "digits", "partition": "dir0.1"}
 
 
-def test_controls_of_a_claim_are_those_of_its_methods_and_settings(tmp_path):
-    others = [{"method": "fedau"}, {"plain": "fedprox"}, {"partition": "dir0.05"}]
-    others += [{"of": "own_mean"}, {"protocol": "q"}, {"dataset": "mnist"}]
-    controls = [CONTROL, CONTROL | {"partition": "dir0.5"}, *(CONTROL | one for one in others)]
-    sheets = {
-        "contrasts": Sheet(tmp_path / "contrasts.csv", pd.DataFrame([CONTRAST])),
-        "controls": Sheet(tmp_path / "controls.csv", pd.DataFrame(controls)),
-    }
-    assert sections.find_controls("1", sheets) == sheets["controls"].rows[:2]
-    assert sections.find_controls("2", sheets) == []
-
-
 def test_controls_of_the_study_are_beside_the_claims_about_its_method(page, out):
     controls = rows(out, "fedsls_quick_controls.csv")
     assert [row["placebo"] for row in controls] == ["fedsls+swapped"] * 3
+    assert "verdict_tail" not in controls[0]  # the protocol's own metric
+    for row in controls:
+        found = {row["verdict"], row["verdict_best"], row["verdict_smoothed"]}
+        assert row["changes"] == str(len(found) > 1)
     (first,) = re.findall(r'<article class="claim" id="fedsls-1".*?</article>', page, re.DOTALL)
     shown = set(re.findall(r'href="#(fedsls_quick_controls.csv:\d)" data-column="gain"', first))
     assert shown == {f"fedsls_quick_controls.csv:{line}" for line in (2, 3, 4)}
 
 
-def test_a_comparison_with_the_placebo_has_its_control_too(tmp_path):
-    of_placebo = CONTRAST | {"over": "uniform"}
-    (contrast,) = Sheet(tmp_path / "contrasts.csv", pd.DataFrame([of_placebo])).rows
-    (control,) = Sheet(tmp_path / "controls.csv", pd.DataFrame([CONTROL])).rows
-    assert panels.is_about(control, contrast)
-
-
 @pytest.mark.parametrize(
-    ("measure", "of", "same"),
+    ("contrast", "control", "same"),
     [
-        ("accuracy", "accuracy", True),
-        ("personal accuracy", "own_mean", True),
-        ("personal accuracy", "accuracy", False),
-        ("steadiness", "accuracy", False),  # it is another number of the same runs
-        ("speed-up", "accuracy", False),
+        *((contrast, {}, True) for contrast in ({}, {"over": "uniform"})),
+        ({}, {"partition": "dir0.5"}, True),
+        *(({}, {field: "x"}, False) for field in ("method", "plain", "partition", "of")),
+        *(({}, {field: "x"}, False) for field in ("protocol", "dataset")),
+        ({"measure": "personal accuracy"}, {"of": "own_mean"}, True),
+        ({"measure": "personal accuracy"}, {}, False),
+        ({"measure": "steadiness"}, {}, False),  # it is another number of the same runs
     ],
 )
-def test_a_control_is_beside_comparisons_of_its_own_measure(measure, of, same, tmp_path):
-    one = pd.DataFrame([CONTRAST | {"measure": measure}])
-    (contrast,) = Sheet(tmp_path / "contrasts.csv", one).rows
-    (control,) = Sheet(tmp_path / "controls.csv", pd.DataFrame([CONTROL | {"of": of}])).rows
-    assert panels.is_about(control, contrast) is same
+def test_controls_of_a_claim_are_those_of_its_methods_settings_and_measure(
+    contrast, control, same, tmp_path
+):
+    tables = {"contrasts": CONTRAST | contrast, "controls": CONTROL | control}
+    sheets = {
+        name: Sheet(tmp_path / f"{name}.csv", pd.DataFrame([row])) for name, row in tables.items()
+    }
+    assert sections.find_controls("1", sheets) == sheets["controls"].rows * same
+    assert sections.find_controls("2", sheets) == []
 
 
 @pytest.mark.slow
@@ -707,20 +659,35 @@ def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, m
 # -- without runs, and with broken ones -----------------------------------------------------------
 
 
-def test_without_any_run_the_page_is_there(tmp_path):
-    page = unescape(ask(tmp_path / "none.html", tmp_path / "results", "fedlmd", "baselines"))
-    claims_of = [claim for name in ("fedlmd", "baselines") for claim in STUDIES[name]["claims"]]
-    assert all(claim["says"] in page for claim in claims_of)
-    for row in rows(tmp_path / "none.html", "tally.csv"):
-        assert row["column"] == totals.PRINTED or row["none"] == row["claims"]
+def test_studies_without_runs_or_claims_and_with_a_damaged_run_are_on_the_page(tmp_path):
+    study = {key: STUDIES["fedsls"][key] for key in ("title", "protocols", "scales", "variants")}
+    plain = study | {"products": {}}
+    grid = with_one_claim(plain=plain, cited=plain | {"cite": {"authors": "A and B"}})
+    names = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1"}
+    for method in ("fedavg", "fedsls"):
+        leave(tmp_path / "results", names | {"method": method, "seed": 0})
+    broken = tmp_path / "results/runs/fedsls-quick/digits/dir0.1/fedsls/seed0/metrics.csv"
+    broken.write_text("round\n")
+    out, without = tmp_path / "page.html", ("fedlmd", "baselines")
+    page = unescape(ask(out, tmp_path / "results", "fedsls", *without, "plain", "cited", grid=grid))
+    assert f"the run in {broken} cannot be read" in page
+    assert page.count("The study has no claims.") == 2
+    assert all(claim["says"] in page for name in without for claim in STUDIES[name]["claims"])
+    tally = [row for row in rows(out, "tally.csv") if row["study"] in without]
+    assert {row["study"] for row in tally} == {*without}
+    assert all(of["column"] == write.PRINTED or of["none"] == of["claims"] for of in tally)
 
 
-def test_a_baseline_alone_is_compared_with_nothing(one_claim, tmp_path):
+def test_a_baseline_alone_is_compared_with_nothing_and_an_empty_table_is_said(one_claim, tmp_path):
     leave(tmp_path, GRID.runs("fedsls", "quick", "table1")[0])
-    page = ask(tmp_path / "page.html", tmp_path, "fedsls", grid=one_claim)
-    found = rows(tmp_path / "page.html", "fedsls_quick_claims.csv")
-    assert {row["comparisons"] for row in found} == {"0"}
-    assert "FedSLS" in page
+    asked = ("fedsls", "quick", one_claim, tmp_path)
+    assert {*evidence.gather_scale(*asked)["claims"]["comparisons"]} == {0}
+    scores = tmp_path / "studies/fedsls/quick/fidelity/scores.csv"
+    scores.parent.mkdir(parents=True)
+    scores.touch()
+    tables = evidence.gather_scale(*asked)
+    assert f"{scores} cannot be read as a table" in tables["runs"]["problem"][0]
+    assert [*evidence.gather_scale("fedsls", "paper", GRID, tmp_path)] == ["runs"]
 
 
 def test_tables_of_runs_that_are_gone_are_removed(results, judged_once, tmp_path):
@@ -731,38 +698,6 @@ def test_tables_of_runs_that_are_gone_are_removed(results, judged_once, tmp_path
     ask(out, tmp_path / "nothing", "fedsls")
     assert not (tmp_path / "verdicts/fedsls_quick_claims.csv").exists()
     assert (tmp_path / "verdicts/mine.csv").exists()
-
-
-def test_a_damaged_run_is_said_and_the_rest_is_there(one_claim, tmp_path):
-    names = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1"}
-    for method in ("fedavg", "fedsls"):
-        leave(tmp_path / "results", names | {"method": method, "seed": 0})
-    broken = tmp_path / "results/runs/fedsls-quick/digits/dir0.1/fedsls/seed0/metrics.csv"
-    broken.write_text("round\n")
-    asked = (tmp_path / "verdicts.html", tmp_path / "results", "fedsls", "fedlmd")
-    page = ask(*asked, grid=one_claim)
-    assert f"the run in {broken} cannot be read" in unescape(page)
-    assert all(claim["says"] in unescape(page) for claim in STUDIES["fedlmd"]["claims"])
-
-
-def test_an_empty_table_is_said_and_the_rest_is_there(one_claim, tmp_path):
-    names = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1"}
-    leave(tmp_path / "results", names | {"method": "fedavg", "seed": 0})
-    scores = tmp_path / "results/studies/fedsls/quick/fidelity/scores.csv"
-    scores.parent.mkdir(parents=True)
-    scores.touch()
-    asked = (tmp_path / "verdicts.html", tmp_path / "results", "fedsls", "fedlmd")
-    page = ask(*asked, grid=one_claim)
-    assert f"{scores} cannot be read as a table" in unescape(page)
-    assert all(claim["says"] in unescape(page) for claim in STUDIES["fedlmd"]["claims"])
-
-
-@pytest.mark.parametrize("said", [{}, {"cite": {"authors": "A and B"}}])
-def test_a_study_without_claims_and_headline_has_a_page(said, tmp_path):
-    study = {key: STUDIES["fedsls"][key] for key in ("title", "protocols", "scales", "variants")}
-    grid = Grid(STUDIES | {"plain": study | {"products": {}} | said})
-    write.write_page(tmp_path / "page.html", grid, tmp_path, ["plain"])
-    assert "The study has no claims." in (tmp_path / "page.html").read_text()
 
 
 def test_other_files_and_studies_are_refused(judged_once, tmp_path):
@@ -779,54 +714,44 @@ def test_other_files_and_studies_are_refused(judged_once, tmp_path):
 # -- parts ----------------------------------------------------------------------------------------
 
 
-def sheet(tmp_path: Path, **values) -> Sheet:
-    return Sheet(tmp_path / "a.csv", pd.DataFrame([values]))
+def draw(tmp_path: Path, seeds: list[float], **values) -> tuple[str, bars.Axis]:
+    """A line as SVG, of a row with these values, and its axis."""
+    (row,) = Sheet(tmp_path / "a.csv", pd.DataFrame([values])).rows
+    one, allowed = bars.Bar(row, seeds=seeds), (0.0, np.inf)
+    axis = bars.fit_axis([one], allowed)
+    return bars.draw_lanes([one], axis, allowed), axis
 
 
-def test_a_number_is_a_link_to_its_row(tmp_path):
-    (row,) = sheet(tmp_path, x=-1.256, text="<b>").rows
+def test_a_number_is_a_link_to_its_row_and_that_of_diverged_runs_words(tmp_path):
+    table = pd.DataFrame([dict(x=-1.256, text="<b>", y=np.inf, z=-np.inf, nothing=np.nan)])
+    (row,) = Sheet(tmp_path / "a.csv", table).rows
     assert row.link_number("x", "{:+.2f}") == (
         f'<a class="n" href="#a.csv:2" data-column="x">{MINUS}1.26</a>'
     )
     assert "&lt;b&gt;" in row.link_text("text")
-
-
-def test_numbers_of_diverged_runs_are_words(tmp_path):
-    (row,) = sheet(tmp_path, x=np.inf, y=-np.inf, z=np.nan).rows
-    assert "the other runs diverged" in row.link_number("x")
-    assert "its runs diverged" in row.link_number("y")
-    assert row.link_number("z") == row.link_number("none") == ""
-
-
-def bar(tmp_path: Path, seeds: list[float], **values) -> bars.Bar:
-    (row,) = sheet(tmp_path, **values).rows
-    return bars.Bar(row, seeds=seeds)
+    assert "the other runs diverged" in row.link_number("y")
+    assert "its runs diverged" in row.link_number("z")
+    assert row.link_number("nothing") == row.link_number("none") == ""
 
 
 def test_a_line_has_every_seed_and_shades_what_the_claim_allows(tmp_path):
-    one = bar(tmp_path, [1.0, 3.0], difference=2.0, low=-1, high=5)
-    axis, allowed = bars.fit_axis([one], (0.0, np.inf)), (0.0, np.inf)
-    svg = bars.draw_lanes([one], axis, allowed)
+    svg, axis = draw(tmp_path, [1.0, 3.0], difference=2.0, low=-1, high=5)
     assert svg.count('class="seed"') == 2
     zero = axis.place(0)
     assert f'class="allowed" x="{zero}%" width="{100 - zero:.2f}%"' in svg
 
 
-def test_a_far_end_of_an_interval_is_cut_off_with_an_arrow(tmp_path):
-    one = bar(tmp_path, [1.0, 3.0], difference=2.0, low=-90, high=3.5)
-    axis = bars.fit_axis([one], (0.0, np.inf))
+def test_a_far_end_is_cut_off_with_an_arrow_and_an_infinite_mean_is_not_drawn(tmp_path):
+    svg, axis = draw(tmp_path, [1.0, 3.0], difference=2.0, low=-90, high=3.5)
     assert -10 < axis.low < 3.5 < axis.high
-    assert bars.draw_bar(one, axis).count('class="arrow"') == 1
-
-
-def test_a_difference_that_is_not_finite_is_not_drawn(tmp_path):
-    one = bar(tmp_path, [np.inf], difference=np.inf, low=np.nan, high=np.nan)
-    assert 'class="mean"' not in bars.draw_bar(one, bars.fit_axis([one], (0.0, np.inf)))
+    assert svg.count('class="arrow"') == svg.count('class="mean"') == 1
+    svg, _ = draw(tmp_path, [np.inf], difference=np.inf, low=np.nan, high=np.nan)
+    assert 'class="mean"' not in svg
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.003, 0.004), (-9, 31), (0, 4000), (-1e-7, 0)])
 def test_an_axis_has_a_few_round_ticks(low, high):
-    axis = make_axis([low, high], [])
+    axis = bars.make_axis([low, high], [])
     assert 2 <= len(axis.ticks) <= 7
     assert 0 in axis.ticks
     assert all(axis.reaches(value) for value in [low, high, *axis.ticks])
@@ -845,6 +770,9 @@ def test_the_picture_of_a_claim_has_its_sentence_test_and_placebo(results, judge
     assert STUDIES["fedsls"]["claims"][0]["says"] in text
     assert "We test: FedSLS minus each of" in text
     assert "placebo: FedSLS, swapped" in text
+    asked = ["--claim", "5", *asked[2:], *CONFIG, "--out", str(tmp_path / "claim.svg")]
+    with pytest.raises(UsageError, match="claim 5 of fedsls has no runs to draw"):
+        verdicts.main(asked)
 
 
 @pytest.mark.slow
@@ -856,12 +784,6 @@ def test_the_picture_of_the_readme_is_what_the_command_draws(tmp_path, monkeypat
     assert (tmp_path / "claim.svg").read_text() == committed.read_text()
 
 
-def test_a_claim_without_runs_has_no_picture(results, judged_once, tmp_path):
-    asked = ["--claim", "5", "--study", "fedsls", "--results", str(results)]
-    with pytest.raises(UsageError, match="claim 5 of fedsls has no runs to draw"):
-        verdicts.main([*asked, *CONFIG, "--out", str(tmp_path / "claim.svg")])
-
-
 def test_a_comparison_in_words_has_labels_and_both_ends_of_a_growth():
     row = {"measure": "early accuracy", "method": "fedsls", "over": "fedavg", "dataset": "cifar10"}
     row |= {"partition": "dir0.5 to dir0.1", "protocol": ""}
@@ -869,22 +791,11 @@ def test_a_comparison_in_words_has_labels_and_both_ends_of_a_growth():
     assert claim_text.write_comparison(row, STUDIES["fedsls"]) == words
 
 
-def test_a_claim_is_of_no_other_scale(results):
-    assert [*evidence.gather_scale("fedsls", "paper", GRID, results)] == ["runs"]
-
-
 def test_scales_are_in_order_and_the_papers_is_the_last():
     study = read_study(find_study("fedsls"))
     scales = {"paper": {}, "quick": {}, "small": {}}
     grid = type("Studies", (), {"studies": {"a": study | {"scales": scales}}})
     assert write.list_scales(grid) == ["quick", "small", "paper"]
-
-
-def test_printed_evidence_has_a_mark():
-    words = {row["published_verdict"] for row in map(printed_row, all_claims())}
-    assert words == {"", judging.CONSISTENT, judging.PARTLY, *judging.AGAINST}
-    found = {marks.find_mark(word).name for word in words}
-    assert found == {"none", "holds", "inconsistent", "narrowly"}
 
 
 def all_claims() -> list[tuple[dict, dict]]:
@@ -901,12 +812,3 @@ def measure_printed(title: str) -> pd.DataFrame:
     """The printed means of the study of this title."""
     (study,) = (study for study in STUDIES.values() if study["title"] == title)
     return measures.measure_printed(study)
-
-
-def test_the_reader_leaves_out_runs_that_are_not_finished(results):
-    read = evidence.make_reader("fedsls", "quick", GRID, results)
-    there = read({"from": {"runs": "runs/claims", "none": "runs/nogrid"}})
-    assert [*there] == ["runs"]
-    assert there["runs"].groupby(making.RUN).ngroups == 45
-    assert not there["runs"]["kept"].any()
-    assert set(collected.READERS) >= {"runs"}

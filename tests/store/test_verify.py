@@ -28,8 +28,6 @@ from made import GRID
 NAME = "tiny/digits/dir0.1/{}/seed0"
 NAMES = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1", "seed": 0}
 RUN, PARTITION = "results/runs/tiny/digits/dir0.1/moon/seed0", "results/partition/digits/dir0.1"
-
-
 TABLES = ("clients.csv", "metrics.csv", "predictions.csv")
 
 
@@ -83,6 +81,12 @@ def test_later_configurations_are_laid_over_earlier_ones(project, verify):
     status, said = verify(project, "config.yaml", "tiny.yaml", "over.yaml")
     assert status == 0
     assert "0 stale, 0 unknown" in said
+
+
+def rewrite(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
 
 
 def recorded(method: str = "fedavg", command: tuple = (), **record) -> dict:
@@ -148,9 +152,6 @@ def test_what_is_no_configuration_is_told_in_one_sentence(text, tmp_path):
     (tmp_path / "short.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"short\.yaml.* is not (`key: value` pairs|YAML)"):
         read_grid(tmp_path / "short.yaml")
-
-
-def test_a_configuration_that_is_not_there_is_told():
     with pytest.raises(UsageError, match=r"nowhere\.yaml cannot be read"):
         read_grid(Path("nowhere.yaml"))
 
@@ -166,45 +167,54 @@ def test_configurations_are_merged_as_snakemake_merges_them():
     assert reduce(merge_configs, files, {}) == merged
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        (
+            "alter metrics.csv",
+            1,
+            "altered    {}/metrics.csv: its content differs",
+        ),
+        ("alter model.safetensors", 1, "altered    {}/model.safetensors: its content differs"),
+        ("remove model.safetensors", 1, "missing    {}/model.safetensors: only its record exists"),
+        ("write notes.txt", 0, "unrecorded {}/notes.txt"),
+    ],
+)
+def test_a_file_that_is_not_as_recorded_is_told(change, status, said, project, verify):
+    how, name = change.split()
+    path = project / RUN / name
+    if how == "alter":
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    elif how == "remove":
+        path.unlink()
+    else:
+        path.write_text("mine")
+    found, text = verify(project)
+    assert found == status
+    assert said.format(RUN) in text
 
 
-def rewrite(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"outputs": 3}'])
+def test_a_record_that_cannot_be_read_is_altered(content, tmp_path):
+    (tmp_path / ".metrics.csv.record").write_text(content)
+    ((path, state, why),) = verifying.verified(tmp_path, GRID)
+    assert (path.name, state) == (".metrics.csv.record", "altered")
+    assert "the record cannot be read" in why
 
 
-@pytest.mark.parametrize("file", ["metrics.csv", "model.safetensors", "summary.json"])
-def test_an_altered_file_is_seen(project, file, verify):
-    flip(project / RUN / file)
-    status, said = verify(project)
-    assert status == 1
-    assert f"altered    {RUN}/{file}: its content differs from the recorded content" in said
-    assert "1 altered, 0 missing" in said
-
-
-def test_what_was_made_from_an_altered_file_is_stale(project, verify):
-    flip(next((project / PARTITION).rglob("seed0.npz")))
+def test_what_depends_on_what_was_changed_is_stale(project, verify):
+    """A partition that was altered, and a field of the protocol."""
+    partition = next((project / PARTITION).rglob("seed0.npz"))
+    content = partition.read_bytes()
+    partition.write_bytes(content + b"0")
     _, said = verify(project)
     assert said.count("\nstale") >= 4 * 3  # the runs of all methods
     assert "classwise-5/seed0.npz has changed since this was made" in said
-
-
-def test_a_missing_file_is_seen(project, verify):
-    (project / RUN / "model.safetensors").unlink()
-    status, said = verify(project)
-    assert status == 1
-    assert f"missing    {RUN}/model.safetensors: only its record exists" in said
-
-
-def test_a_changed_study_makes_stale_what_depends_on_it(project, verify):
+    partition.write_bytes(content)
     rewrite(project / "tiny.yaml", "local: 2", "local: 3")
-    status, said = verify(project)
-    assert status == 1
+    _, said = verify(project)
     assert f"stale      {RUN}/metrics.csv: protocol: local was 2 and is 3 now" in said
     assert "stale      results/saliency" not in said
 
@@ -217,26 +227,6 @@ def test_changed_code_makes_stale_what_it_made(project):
     assert status == 1
     stale = set(re.findall(r"^stale +(\S+):", said, re.M))
     assert stale == {f"{RUN}/{name}" for name in (*TABLES, "model.safetensors", "summary.json")}
-
-
-def test_a_file_without_a_record_is_named(project, verify):
-    (project / RUN / "notes.txt").write_text("mine")
-    status, said = verify(project)
-    assert status == 0
-    assert f"unrecorded {RUN}/notes.txt" in said
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"outputs": 3}'])
-def test_a_record_that_cannot_be_read_is_altered(project, content, verify):
-    (project / RUN / ".metrics.csv.record").write_text(content)
-    status, said = verify(project)
-    assert status == 1
-    assert f"altered    {RUN}/.metrics.csv.record: the record cannot be read" in said
-
-
-def test_no_folder_is_told():
-    with pytest.raises(UsageError, match="the folder nowhere does not exist"):
-        verify_module.main(["nowhere"])
 
 
 def test_a_run_says_where_it_comes_from(finished):
@@ -263,10 +253,7 @@ def test_a_run_says_where_it_comes_from(finished):
 def test_a_processor_is_named_with_its_widest_vectors(flags, name):
     about = f"processor\t: 0\nmodel name\t: AMD EPYC: 7\nflags\t\t: {flags}\n\nprocessor\t: 1\n"
     assert machine.named(about) == f"AMD EPYC: 7{name}"
-
-
-def test_a_processor_that_linux_does_not_name_is_no_guess():
-    with pytest.raises(LookupError):
+    with pytest.raises(LookupError):  # Linux names no processor
         machine.named("processor\t: 0\nFeatures\t: fp asimd\n")
 
 

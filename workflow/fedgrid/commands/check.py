@@ -18,7 +18,6 @@ from fedgrid.study.grid import read_names
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command."""
     parser = cli.parser(__doc__)
     parser.add_argument("method", help="a file of methods/, a variant, or one with values")
     parser.add_argument(

@@ -31,7 +31,6 @@ CONFIRM = "confirm"  # a column: whether the row is a choice
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command."""
     parser = cli.parser(__doc__)
     parser.add_argument("study", help="a study's name")
     parser.add_argument("scale", help="a scale of the study")
@@ -46,10 +45,9 @@ def main(arguments: list[str] | None = None) -> None:
     rows = read_rows(asked.table or Path(f"results/{asked.product}.csv"), asked.scale)
     path = choices_file(find_study(asked.study), asked.scale, asked.product)
     choices = merge_choices(read_choices(path), rows, everything)
+    command = f"python -m fedgrid choose {asked.study} {asked.scale} {asked.product}"
+    lines = [f"# Written by `{command}`.", *(f"- {json.dumps(choice)}" for choice in choices)]
     with files.replacing(path) as temporary:
-        lines = [f"# Written by `python -m fedgrid choose {asked.study} {asked.scale} "]
-        lines[0] += f"{asked.product}`."
-        lines += [f"- {json.dumps(choice)}" for choice in choices]
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"{len(choices)} choices are in {path}")
     for sentence in describe_next(study, asked, choices):
@@ -82,7 +80,6 @@ def merge_choices(before: list[Choice], rows: list[dict[str, str]], names: Grid)
 
 
 def cell_of(choice: Choice) -> tuple[str, ...]:
-    """Return the names of a choice."""
     return tuple(str(choice[name]) for name in NAMES)
 
 
@@ -91,13 +88,14 @@ def make_choice(row: dict[str, str], names: Grid) -> Choice:
     protocol, of_protocol = split(row["protocol"], [*names.protocols], lambda name: KINDS)
     method, own = split(row["method"], names.methods(), names.hyper_parameters)
     values = {"protocol": of_protocol, method: own}
+    tried = [text.split(": ") for text in row.get("tried", "").split("; ") if text]
     return {
         "dataset": row["dataset"],
         "partition": row["partition"],
         "protocol": protocol,
         "method": method,
         "values": {name: fields for name, fields in values.items() if fields},
-        "tried": read_tried(row.get("tried", "")),
+        "tried": {field: [float(v) for v in values.split(", ")] for field, values in tried},
         "seeds": [int(seed) for seed in row.get("tried_with", "").split()],
     }
 
@@ -108,14 +106,7 @@ def split(name: str, bases: list[str], fields_of: Callable) -> tuple[str, dict[s
     return found or (name, {})
 
 
-def read_tried(text: str) -> dict[str, list[float]]:
-    """Return the values that were tried, by field of the protocol."""
-    parts = (part.split(": ") for part in text.split("; ") if part)
-    return {field: [float(value) for value in values.split(", ")] for field, values in parts}
-
-
 def describe_next(study: Any, asked: argparse.Namespace, choices: list[Choice]) -> list[str]:
-    """Say which values the grid of the product tries next; nothing if there are none."""
     scale = study["scales"][asked.scale]["grids"]
     grid = study["products"][asked.product]["from"].get("runs", "").partition("/")[2]
     given = (block.get("extend", {}).get(asked.product, {}) for block in scale.get(grid, []))

@@ -19,7 +19,6 @@ from pathlib import Path
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import deletable
-from fedgrid.store.wanted import find_wanted
 from fedgrid.study.reading import CONFIG
 
 LOST = {
@@ -39,12 +38,11 @@ Found = dict[str, list[Path]]  # files by kind
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
-    """Run the command."""
     asked = _parser().parse_args(arguments)
     if not asked.results.is_dir():
         raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
     results = Path(os.path.abspath(asked.results))  # Snakemake's folder is beside it
-    found = deletable.find_deletable(results, find_wanted(asked.config))
+    found = deletable.find_deletable(results, deletable.find_wanted(asked.config))
     if asked.delete is None:
         print(described(found))
         return None
@@ -76,7 +74,6 @@ def chosen(kinds: Iterable[str], found: Found) -> list[str]:
 
 
 def described(found: Found) -> str:
-    """Return what can be deleted, and how."""
     if not found:
         return "there is nothing to delete"
     return (
@@ -112,7 +109,6 @@ def freed(paths: list[Path]) -> int:
 
 
 def in_units(size: float) -> str:
-    """Return a number of bytes for reading: 1.5 MB."""
     *smaller, largest = UNITS
     for unit in smaller:
         if size < 1000:

@@ -26,14 +26,13 @@ code since an item was made may follow its id, as in `2=engine`: the column `cod
 import json
 from pathlib import Path
 
-from fedgrid.runtime import cli, records
+from fedgrid.runtime import cli, files, records
 from fedgrid.runtime.names import UsageError, known
-from fedgrid.store.tables import READERS, find_files, read_store, write_table
+from fedgrid.store.tables import READERS, find_files, join_tables, read_store
 from fedgrid.study.protocol import runs_of_block
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
-    """Run the command."""
     parser = cli.parser(__doc__)
     parser.add_argument("kind", help=f"one of {', '.join(READERS)}")
     parser.add_argument("grid", help="the blocks of the grid as JSON")
@@ -54,7 +53,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     found = find_files(asked.kind, runs, protocols, asked.results)
     ids = dict(text.partition("=")[::2] for text in asked.ids)
     stored = read_store(asked.kind, asked.kept, ids, asked.results) if asked.kept else {}
-    write_table(asked.kind, found, stored, asked.out)
+    with files.replacing(asked.out) as temporary:
+        join_tables(asked.kind, found, stored).to_csv(temporary, index=False)
     read = [path for path, _ in found if path not in stored]
     return records.Work([asked.out], read, code=["store.tables"])
 

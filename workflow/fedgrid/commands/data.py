@@ -13,7 +13,6 @@ If classes or writers have names, meta.json has them, and classes.csv and writer
 number stands for which name.
 """
 
-import argparse
 from pathlib import Path
 
 from fedgrid.runtime import cli, records
@@ -23,18 +22,14 @@ from fedgrid.study.jobs import dataset_modules
 
 def main(arguments: list[str] | None = None) -> records.Work:
     """Run the command; UsageError if the dataset is unknown, missing or damaged."""
-    asked = _parser().parse_args(arguments)
-    out = asked.out or Path("results/data") / asked.dataset
-    made = decode(asked.dataset, asked.root, out)
-    return records.Work(made, code=dataset_modules(asked.dataset))
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = cli.parser(__doc__)
     parser.add_argument("dataset", help="a file of fedgrid/datasets, such as cifar10")
     parser.add_argument("--root", type=Path, default=cli.DATA, help="folder of the originals")
     parser.add_argument("--out", type=Path, help="default: results/data/<dataset>")
-    return parser
+    asked = parser.parse_args(arguments)
+    out = asked.out or Path("results/data") / asked.dataset
+    made = decode(asked.dataset, asked.root, out)
+    return records.Work(made, code=dataset_modules(asked.dataset))
 
 
 if __name__ == "__main__":

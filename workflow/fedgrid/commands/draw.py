@@ -19,15 +19,8 @@ from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
+from fedgrid.report import _product
 from fedgrid.report._formats import WRITERS, write_product
-from fedgrid.report._product import (
-    add_kept_column,
-    describe_kept,
-    draw_or_explain,
-    drop_kept,
-    load_product,
-    read_table,
-)
 from fedgrid.report._shown import find_entry, show_product
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.names import UsageError, known
@@ -40,7 +33,6 @@ LAST = Path()  # --show without a file
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
-    """Run the command."""
     parser = cli.parser(__doc__)
     parser.add_argument("product", help="a product of the study, or a file of fedgrid/report/")
     parser.add_argument("--study", help="a study's name, or its .yaml")
@@ -64,21 +56,19 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     path = find_study(asked.study)
     study = read_study(path)
     about = read_entry(asked.entry) if asked.entry else find_entry(asked.product, path.stem, study)
-    product = load_product(path.stem, asked.product, about)
+    product = _product.load_product(path.stem, asked.product, about)
     paths = sources(asked.sources, product)
-    tables = {name: read_table(path) for name, path in paths.items()}
-    said = describe_kept(
-        asked.product, paths, tables, store_folder(path.stem, asked.scale, path.parent)
-    )
-    tables = {name: drop_kept(table) for name, table in tables.items()}
-    product, table = draw_or_explain(product, tables, study, asked)
-    write_product(product, add_kept_column(table, said), study, asked.out)
+    tables = {name: _product.read_table(path) for name, path in paths.items()}
+    folder = store_folder(path.stem, asked.scale, path.parent)
+    said = _product.describe_kept(asked.product, paths, tables, folder)
+    tables = {name: _product.drop_kept(table) for name, table in tables.items()}
+    product, table = _product.draw_or_explain(product, tables, study, asked)
+    write_product(product, _product.add_kept_column(table, said), study, asked.out)
     code = ["report._formats", product_module(path.stem, asked.product, about)]
     return records.Work(asked.out, paths.values(), code=code)
 
 
 def find_table(asked: Namespace) -> Path:
-    """Return the path of the table to show."""
     if asked.show != LAST:
         return Path(asked.show)
     scale = asked.scale or "quick"

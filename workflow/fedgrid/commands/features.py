@@ -10,6 +10,7 @@ one by which this client is evaluated after the last round.
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from fedgrid.study.paths import RUN
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
-    """Run the command."""
     parser = run_parser(__doc__, "data", "metrics", "...")
     parser.add_argument("--client", type=int, help="use the model of this client, from 0 on")
     asked = parser.parse_args(arguments)
@@ -45,14 +45,11 @@ def write_features(
 
     from fedgrid.engine import prediction
     from fedgrid.federation.stored import open_data
-    from fedgrid.notebook.own_models import find_models
-    from fedgrid.notebook.result import read_result
+    from fedgrid.notebook.result import find_models, read_result
     from fedgrid.training.build import build_method
 
-    def find():
-        return find_models(run, paths, asked.results)
-
-    result, data = read_result(finished, build_method(run), paths, find), open_data(paths["data"])
+    find, data = partial(find_models, run, paths, asked.results), open_data(paths["data"])
+    result = read_result(finished, build_method(run), paths, find)
     if asked.client is None and result.private:
         raise UsageError(
             f"the server of {finished} has no complete model, because clients keep a part of it: "

@@ -37,7 +37,6 @@ from fedgrid.study.paths import RUN
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
-    """Run the command."""
     parser = command.add_machine(
         command.run_parser(__doc__, "data", "partition", "weights", "metrics", "...")
     )

@@ -31,7 +31,6 @@ from fedgrid.study.reading import CONFIG
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command."""
     parser = cli.parser(__doc__)
     parser.add_argument("study", nargs="?", help="a study's name")
     parser.add_argument("scale", nargs="?", help="a scale of the study")

@@ -22,7 +22,6 @@ from fedgrid.study.paths import input_paths
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
-    """Run the command."""
     asked = command.add_machine(command.run_parser(__doc__, "data", "partition")).parse_args(
         arguments
     )

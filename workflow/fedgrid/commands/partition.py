@@ -16,7 +16,6 @@ from fedgrid.study.paths import input_paths
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
-    """Run the command."""
     asked = run_parser(__doc__, "data").parse_args(arguments)
     run = resolve_run(asked, "partition")
     paths = find_inputs(asked, run, "data")

@@ -16,7 +16,6 @@ from fedgrid.study.paths import input_paths
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command."""
     parser = command.add_machine(command.run_parser(__doc__, "data", "partition", "weights"))
     parser.add_argument("--checkpoint", type=Path, help="folder of unfinished work")
     asked = parser.parse_args(arguments)

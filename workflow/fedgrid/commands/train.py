@@ -23,7 +23,6 @@ from fedgrid.study.paths import RUN
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
-    """Run the command."""
     parser = command.add_machine(
         command.run_parser(__doc__, "data", "partition", "weights", "saliency", "...")
     )

@@ -17,7 +17,6 @@ from fedgrid.study.grid import read_grid
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command."""
     parser = cli.parser(__doc__)
     parser.add_argument("--out", type=Path, default=Path("results/verdicts.html"), help="the page")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")

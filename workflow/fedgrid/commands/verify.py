@@ -34,14 +34,14 @@ from fedgrid.study.reading import CONFIG
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command."""
     asked = _parser().parse_args(arguments)
     if not asked.results.is_dir():
         raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
+    everything = read_grid(*asked.config)
     if asked.again is not None:
-        return trained_again(asked.results, asked.again, read_grid(*asked.config))
+        return trained_again(asked.results, asked.again, everything)
     found: Counter[str] = Counter()
-    for file, state, reason in verified(asked.results, read_grid(*asked.config)):
+    for file, state, reason in verified(asked.results, everything):
         found[state] += 1
         if state != "good":
             print(f"{state:10} {file}: {reason}")
@@ -51,7 +51,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def trained_again(results: Path, number: int, everything: Grid) -> None:
-    """Train some runs again, and say of each whether it is the same."""
     same = []
     for folder, is_same, said in compared(results, number, everything):
         same.append(is_same)

@@ -15,7 +15,6 @@ from fedgrid.stages.weights import convert
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
-    """Run the command."""
     parser = cli.parser(__doc__)
     parser.add_argument("model", help="a file of fedgrid/models, such as resnet18")
     parser.add_argument("--name", default="imagenet", help="which weights (default: imagenet)")

@@ -10,16 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgrid.method import Method
-from fedgrid.notebook.names import (
-    PLAIN,
-    as_path,
-    check_machine,
-    check_method_name,
-    check_names,
-    convert_numpy,
-    read_configuration,
-    resolve_run,
-)
+from fedgrid.notebook import names as given
 from fedgrid.notebook.result import Result
 from fedgrid.notebook.session import explain_errors, isolate_settings
 from fedgrid.notebook.stages import make_inputs, open_folder, train_run
@@ -34,7 +25,7 @@ from fedgrid.training.build import build_part
 
 
 def run(
-    method: str | Method = PLAIN,
+    method: str | Method = given.PLAIN,
     *,
     dataset: str = "digits",
     partition: str = "dir0.1",
@@ -69,15 +60,15 @@ def run(
         raise UsageError("fedgrid.run works in the main thread only: use processes instead")
     own = method if isinstance(method, Method) else None
     names = {"dataset": dataset, "partition": partition, "seed": seed, "protocol": protocol}
-    names["method"] = check_method_name(method, name)
-    check_names(names)
-    machine = check_machine(Machine(device, backend, threads, compile))
-    data_root = as_path("data_root", data_root)
-    results = None if results is None else as_path("results", results)
+    names["method"] = given.check_method_name(method, name)
+    given.check_names(names)
+    machine = given.check_machine(Machine(device, backend, threads, compile))
+    data_root = given.as_path("data_root", data_root)
+    results = None if results is None else given.as_path("results", results)
     with isolate_settings(), explain_errors():
-        config = read_configuration(config, dataset)
+        config = given.read_configuration(config, dataset)
         (names["dataset"],) = listed(config["dataset"])
-        spec = resolve_run(names, convert_numpy(values), config, own)
+        spec = given.resolve_run(names, given.convert_numpy(values), config, own)
         with open_folder(results) as folder:
             paths = make_inputs(spec, folder, data_root, machine)
             result = train_run(spec, own, paths, folder, machine)
@@ -92,7 +83,7 @@ def load_method(name: str, **values: Any) -> Method:
     UsageError for a method that needs earlier stages, which only a name can ask for.
     """
     known("method", name, registered("methods"))
-    values = convert_numpy(values)
+    values = given.convert_numpy(values)
     check_keywords("load_method", name, values)
     if needs := source.literal(f"methods.{name}", "NEEDS", ()):
         raise UsageError(

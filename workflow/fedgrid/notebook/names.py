@@ -103,7 +103,9 @@ def resolve_run(names: dict, values: dict, config: dict, own: Method | None) -> 
     grid = use_studies(read_studies(), lambda studies: Grid(studies, added))
     fields, keywords = split_values(grid, None if own else names["method"], values)
     if not own:
-        names = names | {"method": names["method"] + write_suffix(keywords, grid, names["method"])}
+        defaults = grid.hyper_parameters(names["method"])
+        written = (f"-{k}{write_checked(k, v, defaults[k])}" for k, v in keywords.items())
+        names = names | {"method": "".join([names["method"], *written])}
     protocol, added = name_protocol(names["protocol"], fields)
     grid = Grid(grid.studies, select_entries(merge_configs(config, {"protocols": added})))
     spec = run_of_names(names | {"protocol": protocol} | ({"method": PLAIN} if own else {}), grid)
@@ -136,12 +138,6 @@ def split_values(grid: Grid, method: str | None, values: dict) -> tuple[dict, di
     return fields, {key: value for key, value in values.items() if key in keywords}
 
 
-def write_suffix(values: dict, grid: Grid, method: str) -> str:
-    """Return hyper-parameters as they stand in a method's name."""
-    defaults = grid.hyper_parameters(method)
-    return "".join(f"-{k}{write_checked(k, v, defaults[k])}" for k, v in values.items())
-
-
 def name_protocol(protocol: str, fields: dict) -> tuple[str, dict]:
     """Return the name of a protocol with other fields, and an entry if a name cannot say them."""
     plain = {k: v for k, v in fields.items() if not isinstance(v, list | dict)}
@@ -149,5 +145,5 @@ def name_protocol(protocol: str, fields: dict) -> tuple[str, dict]:
     rest = {k: v for k, v in fields.items() if k not in plain}
     if not rest:
         return name, {}
-    number = hash_facts(rest, 8)
-    return f"{name}-{number}", {f"{name}-{number}": {"base": name} | rest}
+    numbered = f"{name}-{hash_facts(rest, 8)}"
+    return numbered, {numbered: {"base": name} | rest}

@@ -35,15 +35,10 @@ def isolate_settings() -> Iterator[None]:
     finally:
         if signal.getsignal(signal.SIGTERM) is not handler:  # only the main thread may set one
             signal.signal(signal.SIGTERM, handler)
-        restore_variable(own_data.VARIABLE, given)
+        os.environ.pop(own_data.VARIABLE, None)
+        if given is not None:
+            os.environ[own_data.VARIABLE] = given
         remember_imports()
-
-
-def restore_variable(name: str, value: str | None) -> None:
-    """Give a variable of the environment its value back; None removes it."""
-    os.environ.pop(name, None)
-    if value is not None:
-        os.environ[name] = value
 
 
 @contextmanager

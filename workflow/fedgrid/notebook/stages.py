@@ -15,8 +15,7 @@ from fedgrid.engine.round import Engine
 from fedgrid.federation import seeds
 from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.method import Method
-from fedgrid.notebook.own_models import Opened, find_models
-from fedgrid.notebook.result import Result, read_result
+from fedgrid.notebook.result import Opened, Result, find_models, read_result
 from fedgrid.notebook.session import save_on_interrupt
 from fedgrid.runtime import files, records
 from fedgrid.runtime.resolved import Run
@@ -105,7 +104,8 @@ def is_current(made: Path, folder: Path, again: bool = False) -> bool:
 
 def run_stage(stage: str, spec: Run, folder: Path, machine: Machine) -> None:
     """Run the command of a stage of a run."""
-    more = list_options(machine) if stage != "partition" else []
+    options = {} if stage == "partition" else machine._asdict()
+    more = [text for key, value in options.items() for text in (f"--{key}", str(value))]
     run_command(stage, json.dumps(spec), "--results", str(folder), *more)
 
 
@@ -114,11 +114,6 @@ def run_command(stage: str, *arguments: str) -> None:
     began, work = time.monotonic(), import_module(f"fedgrid.commands.{stage}").main([*arguments])
     if work:
         records.write(work, records.Command([f"fedgrid.commands.{stage}", *arguments], began))
-
-
-def list_options(machine: Machine) -> list[str]:
-    """Return the machine as the options of a command."""
-    return [text for key, value in machine._asdict().items() for text in (f"--{key}", str(value))]
 
 
 def train_own(spec: Run, own: Method, paths: dict, out: Path, machine: Machine) -> Opened:

@@ -1,4 +1,4 @@
-"""The lines of a plot: a comparison or its placebo, with mean, interval, seeds and printed value.
+"""A plot: its axis, and a line for each comparison and placebo, with mean, interval and seeds.
 
 A line is drawn from a row of a CSV file. It names the row and the column of its mean, so that a
 test can compare the picture with the file.
@@ -10,12 +10,49 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from fedgrid.page.axes import Axis, make_axis
 from fedgrid.page.sheets import MINUS, Row
 
+MARGIN = 0.04  # of the span, at each end
+REACH = 0.5  # how much of the span an interval may add at each end; the rest of it is cut off
+MOST = 5  # ticks, about
 LANE, THIN = 15, 8  # pixels of a comparison, and of a placebo
 ARROWS = {-1: "M3-3-1 0 3 3", 1: "M-3-3 1 0-3 3"}  # the interval goes on beyond the axis
 DIAMOND = "M0-5.5 5.5 0 0 5.5-5.5 0z"
+
+
+@dataclass(frozen=True)
+class Axis:
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """Return where a value is, in percent of the width; values beyond an end are at the end."""
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return round(100 * share, 2)
+
+    def reaches(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    @property
+    def ticks(self) -> list[float]:
+        """The values with a tick, which are multiples of 1, 2 or 5 times a power of ten."""
+        rough = (self.high - self.low) / MOST
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(power * of for of in (1, 2, 5, 10) if power * of >= rough)
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        return [round(step * at, 10) for at in range(first, last + 1)]
+
+
+def make_axis(values: Iterable[float], ends: Iterable[float]) -> Axis:
+    """Return an axis with zero and all finite `values`, and the near part of intervals' `ends`."""
+    shown = [0.0, *filter(math.isfinite, values)]
+    low, high = min(shown), max(shown)
+    span = (high - low) or 1
+    far = [*filter(math.isfinite, ends)]
+    low = max(min([low, *far]), low - REACH * span)
+    high = min(max([high, *far]), high + REACH * span)
+    margin = MARGIN * ((high - low) or 1)
+    return Axis(low - margin, high + margin)
 
 
 @dataclass
@@ -32,14 +69,8 @@ class Bar:
     @property
     def ends(self) -> tuple[float, float]:
         """The ends of the interval; infinite or NaN if there is none."""
-        low, high = self.end_columns
-        return self.row.read_number(low), self.row.read_number(high)
-
-    @property
-    def end_columns(self) -> tuple[str, str]:
-        """The columns with the ends of the interval."""
         before = "" if self.column == "difference" else f"{self.column}_"
-        return f"{before}low", f"{before}high"
+        return self.row.read_number(f"{before}low"), self.row.read_number(f"{before}high")
 
     @property
     def mean(self) -> float:
@@ -68,21 +99,14 @@ def draw_lanes(
     lanes: list[Bar], axis: Axis, allowed: tuple[float, float], first: int = LANE
 ) -> Markup:
     """Draw lines below each other as SVG as wide as there is room; all but the first are thin."""
-    height, parts = 0, [draw_ground(axis, allowed)]
+    low, high, zero = (axis.place(value) for value in (*allowed, 0.0))
+    ground = f'<rect class="allowed" x="{low}%" width="{high - low:.2f}%" height="100%"/>'
+    height, parts = 0, [ground, f'<line class="zero" x1="{zero}%" x2="{zero}%" y2="100%"/>']
     for bar in lanes:
         tall = THIN if height else first
         parts.append(f'<svg y="{height}" height="{tall}">{draw_bar(bar, axis)}</svg>')
         height += tall
     return Markup(f'<svg class="plot" height="{height}" aria-hidden="true">{"".join(parts)}</svg>')
-
-
-def draw_ground(axis: Axis, allowed: tuple[float, float]) -> str:
-    """Shade what a claim allows, and draw the line at zero."""
-    low, high, zero = (axis.place(value) for value in (*allowed, 0.0))
-    return (
-        f'<rect class="allowed" x="{low}%" width="{high - low:.2f}%" height="100%"/>'
-        f'<line class="zero" x1="{zero}%" x2="{zero}%" y2="100%"/>'
-    )
 
 
 def draw_bar(bar: Bar, axis: Axis) -> str:
@@ -118,18 +142,13 @@ def draw_shape(name: str, path: str, at: float) -> str:
 
 
 def draw_axis(axis: Axis) -> Markup:
-    """Draw the ticks of an axis with their numbers."""
-    ticks = "".join(draw_tick(value, axis.place(value)) for value in axis.ticks)
+    """Draw the ticks of an axis with their numbers, which stay inside the picture."""
+    ticks = ""
+    for value in axis.ticks:
+        at, text = axis.place(value), f"{value:g}".replace("-", MINUS)
+        anchor = "start" if at < 3 else "end" if at > 97 else "middle"
+        ticks += f'<line x1="{at}%" x2="{at}%" y2="4"/>'
+        ticks += f'<text x="{at}%" y="15" text-anchor="{anchor}">{text}</text>'
     return Markup(
         f'<svg class="axis" height="18" aria-hidden="true"><line x2="100%"/>{ticks}</svg>'
-    )
-
-
-def draw_tick(value: float, at: float) -> str:
-    """Draw a tick and its number, which stays inside the picture."""
-    anchor = "start" if at < 3 else "end" if at > 97 else "middle"
-    text = f"{value:g}".replace("-", MINUS)
-    return (
-        f'<line x1="{at}%" x2="{at}%" y2="4"/>'
-        f'<text x="{at}%" y="15" text-anchor="{anchor}">{text}</text>'
     )

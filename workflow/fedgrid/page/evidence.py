@@ -4,8 +4,9 @@ A table without any data is left out. If a table cannot be made, for example bec
 damaged, the page shows the error as a sentence, and the other tables are still made.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import choice, claim_text, measures, verdicts
-from fedgrid.claim import Claim
-from fedgrid.page import making, untested
+from fedgrid.page import making
 from fedgrid.report import claims, granularity
 from fedgrid.report._product import draw_table, load_product
 from fedgrid.report._product import read_table as read_table
@@ -41,16 +41,12 @@ def gather_study(name: str, study: Study) -> Tables:
     tables = {product: loaded.draw(study=study, scale="") for product, loaded in products.items()}
     if study.get("reference"):
         reference = load_product(name, "reference", {}).draw(study=study, scale="")
-        tables["reference"] = drop_curves(reference)
-    tables["printed"]["tables"] = list_compared_tables(
-        study, tables["printed"]["published_verdict"]
-    )
+        if "curve" in reference:  # rows of single evaluations belong to curves
+            reference = reference[reference["curve"].isna()]
+        tables["reference"] = reference
+    printed = tables["printed"]
+    printed["tables"] = list_compared_tables(study, printed["published_verdict"])
     return {product: table for product, table in tables.items() if len(table)}
-
-
-def drop_curves(reference: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the rows of single evaluations, which belong to curves."""
-    return reference[reference["curve"].isna()] if "curve" in reference else reference
 
 
 def list_compared_tables(study: Study, published: Iterable[str]) -> list[str]:
@@ -63,16 +59,15 @@ def list_compared_tables(study: Study, published: Iterable[str]) -> list[str]:
         name: measures.measure_printed({**study, "published": {name: table}})
         for name, table in study.get("published", {}).items()
     }
-    every = zip(study.get("claims", []), published, strict=True)
-    return [", ".join(find_compared_tables(claim, values)) if said else "" for claim, said in every]
-
-
-def find_compared_tables(claim: Claim, values: dict[str, pd.DataFrame]) -> Iterator[str]:
-    """Yield the published tables whose values a claim compares, such as `table1 cifar10`."""
-    for name, measured in values.items():
-        datasets = verdicts.compute_differences(claim, measured)["dataset"].unique()
-        if len(datasets):
-            yield f"{name} {datasets[0] if len(datasets) == 1 else granularity.WHOLE}"
+    texts = []
+    for claim, said in zip(study.get("claims", []), published, strict=True):
+        found = []
+        for name, measured in values.items() if said else ():
+            datasets = verdicts.compute_differences(claim, measured)["dataset"].unique()
+            if len(datasets):
+                found.append(f"{name} {datasets[0] if len(datasets) == 1 else granularity.WHOLE}")
+        texts.append(", ".join(found))
+    return texts
 
 
 # -- of a study at a scale ------------------------------------------------------------------------
@@ -94,20 +89,16 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
     wanted = making.list_grid_runs(name, scale, everything)
     finished = making.list_finished_runs(study, read)
     said = " ".join(dict.fromkeys(problems))
-    made_by = making.write_command(name, scale)
+    made_by = f"snakemake --cores all --config study={name} scale={scale}"
     gathered["runs"] = making.count_by_protocol(wanted, finished, said, made_by)
     if finished is not None:
         gathered["made"] = making.count_by_maker(name, scale, finished, results)
-        gathered["untested"] = count_untested(study, of_claims, gathered.get("claims"))
+        judged = gathered.get("claims", pd.DataFrame({"claim": [], "comparisons": []}))
+        compared = dict(zip(judged["claim"], judged["comparisons"], strict=True))
+        options = study["products"].get("claims", {}).get("with", {})
+        tuned = bool(options.get("best"))
+        gathered["untested"] = making.count_untested(study, of_claims, compared, tuned)
     return {kind: table for kind, table in gathered.items() if len(table)}
-
-
-def count_untested(study: Study, wanted: pd.DataFrame, judged: pd.DataFrame | None) -> pd.DataFrame:
-    """Count the claims that a scale with runs does not test, with the reasons."""
-    judged = pd.DataFrame({"claim": [], "comparisons": []}) if judged is None else judged
-    compared = dict(zip(judged["claim"], judged["comparisons"], strict=True))
-    options = study["products"].get("claims", {}).get("with", {})
-    return untested.count_untested(study, wanted, compared, bool(options.get("best")))
 
 
 def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
@@ -155,8 +146,11 @@ def judge_claims(
     metrics = judge_by_metric(study, contrasts if "runs" in sources else {}, missing)
     table = claims.judge_claims(study, scale, measured, printed, missing)
     every = label_contrasts(pd.concat(of.assign(metric=m) for m, of in contrasts.items()), study)
+    table = table.merge(count_verdicts(next(iter(contrasts.values())), pairs), on="claim")
+    depends = metrics.groupby("claim")["our_verdict"].nunique() > 1
+    robust = depends.map({False: verdicts.ROBUST, True: verdicts.DEPENDS})
     tables = {
-        "claims": add_evidence(table, next(iter(contrasts.values())), pairs, metrics),
+        "claims": table.assign(robust=table["claim"].map(robust.to_dict()).fillna("")),
         "contrasts": add_printed(every, study, printed),
         "metrics": metrics,
         "seeds": list_seed_differences(pairs),
@@ -178,17 +172,6 @@ def measure_by_metric(
     }
     named = choice.name_families(runs, settings, best)
     return values, verdicts.count_missing(study, wanted, named, bool(best))
-
-
-def add_evidence(
-    table: pd.DataFrame,
-    contrasts: pd.DataFrame,
-    pairs: dict[int, pd.DataFrame],
-    metrics: pd.DataFrame,
-) -> pd.DataFrame:
-    """Add to each claim's row the counts of verdicts, and `robust`."""
-    table = table.merge(count_verdicts(contrasts, pairs), on="claim")
-    return table.assign(robust=table["claim"].map(find_robust(metrics)).fillna(""))
 
 
 def list_ways(options: dict) -> list[str]:
@@ -218,8 +201,8 @@ def compare_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> 
 def label_contrasts(contrasts: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Add a label to each comparison, which names what differs between those of a claim."""
     parts = [part for _, part in contrasts.groupby("claim", sort=False)] or [contrasts]
-    labels = [pd.Series(label_comparisons(part, study)) for part in parts]
-    return pd.concat(parts).assign(label=[text for of in labels for text in of])
+    labels = chain.from_iterable(label_comparisons(part, study) for part in parts)
+    return pd.concat(parts).assign(label=[*labels])
 
 
 def label_comparisons(part: pd.DataFrame, study: Study) -> list[str]:
@@ -271,12 +254,6 @@ def judge_by_metric(
             rows.append(facts | verdicts.find_deciding(part, said))
     columns = ["claim", "metric", "our_verdict", *verdicts.EFFECT, "seeds"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def find_robust(metrics: pd.DataFrame) -> dict[int, str]:
-    """Say for each claim whether all metrics give the same verdict."""
-    several = metrics.groupby("claim")["our_verdict"].nunique() > 1
-    return several.map({False: verdicts.ROBUST, True: verdicts.DEPENDS}).to_dict()
 
 
 def list_seed_differences(pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:

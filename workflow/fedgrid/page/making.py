@@ -1,12 +1,16 @@
-"""Describe the runs of a scale: how many are finished, and what they were made with."""
+"""Describe the runs of a scale: what they were made with, and which claims have none, and why."""
 
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 
+from fedgrid import claim as claims
+from fedgrid.analysis import verdicts
 from fedgrid.analysis.scores import RUN, list_cohort_sizes
+from fedgrid.claim import Claim
 from fedgrid.partitions._fedntd import FIXED
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import kept
@@ -76,6 +80,13 @@ def count_runs(runs: pd.DataFrame) -> dict:
     """Describe some runs of a grid in one row: the finished ones, and how many were wanted."""
     finished = runs[runs["there"]]
     lost = finished[finished["diverged"].astype(bool)]
+    # In how many rounds of a run a client takes part, on average over clients.
+    of_client = list_cohort_sizes(finished) * finished["rounds"] / finished["clients"]
+    # What all seeds share, because it is drawn without the run's seed.
+    drawn = {
+        "cohorts": finished["sampler"].eq("round"),
+        "partition": finished["recipe"].isin(FIXED),
+    }
     named = [f"{r.method} {r.dataset} {r.partition} seed {r.seed}" for r in lost.itertuples()]
     return {
         "datasets": join_texts(finished["dataset"]),
@@ -84,8 +95,8 @@ def count_runs(runs: pd.DataFrame) -> dict:
         "names": join_texts(finished["method"]),
         "seeds": finished["seed"].nunique(),
         "rounds": join_texts(finished["rounds"]),
-        "rounds_of_client": join_texts(count_client_rounds(finished)),
-        "shared": describe_shared(finished),
+        "rounds_of_client": join_texts(of_client.astype(float).round(1)),
+        "shared": " and ".join(name for name, found in drawn.items() if found.any()),
         "grid": len(runs),
         "there": len(finished),
         "kept": int(finished["kept"].astype(bool).sum()),
@@ -94,25 +105,8 @@ def count_runs(runs: pd.DataFrame) -> dict:
     }
 
 
-def count_client_rounds(runs: pd.DataFrame) -> pd.Series:
-    """Return in how many rounds of each run a client takes part, on average over clients."""
-    return (list_cohort_sizes(runs) * runs["rounds"] / runs["clients"]).astype(float).round(1)
-
-
-def describe_shared(runs: pd.DataFrame) -> str:
-    """Name what all seeds share, because it is drawn without the run's seed: cohorts, partition."""
-    drawn = {"cohorts": runs["sampler"].eq("round"), "partition": runs["recipe"].isin(FIXED)}
-    return " and ".join(name for name, without_seed in drawn.items() if without_seed.any())
-
-
 def join_texts(names: Iterable) -> str:
-    """Join the different names to one text, in their order."""
     return ", ".join(dict.fromkeys(map(str, names)))
-
-
-def write_command(name: str, scale: str) -> str:
-    """Write the command that makes the missing runs of a scale."""
-    return f"snakemake --cores all --config study={name} scale={scale}"
 
 
 # -- with what it was made ------------------------------------------------------------------------
@@ -149,3 +143,59 @@ def read_maker(path: Path) -> dict:
     seconds = 0 if "trained_as" in summary else summary.get("seconds")
     torch = summary.get("versions", {}).get("torch")
     return {"kept": False, "torch": torch, "seconds": seconds} | known
+
+
+# -- claims without runs --------------------------------------------------------------------------
+
+REASONS = {  # by what stands in the way: a field of the claim, or what the scale lacks
+    "dataset": "they name data that the scale does not have",
+    "partition": "they name partitions that the scale does not have",
+    "protocol": "they name protocols that the scale does not have",
+    "along": "they compare steps of which the scale has only one",
+    "maps": "they are about maps of images, and the scale has not measured these",
+    "method": "they name methods that the scale's grids do not have",
+    "files": "not all of their runs, or of what these measured, are there yet",
+}
+
+
+def count_untested(
+    study: Study, wanted: pd.DataFrame, compared: dict[int, int], tuned: bool
+) -> pd.DataFrame:
+    """Return a row for all claims without comparisons, then one for each reason.
+
+    `wanted` has the names of the runs of the scale's grid, and `compared` the number of comparisons
+    by claim. Rows that we added are not counted. Without runs nothing is.
+    """
+    parents = claims.find_parents(study.get("claims", []))
+    numbered = zip(verdicts.number_claims(study, None), parents, strict=True)
+    every = [claim for claim, parent in numbered if not parent]
+    rows = [
+        (number, REASONS[find_reason(claim, wanted, tuned)])
+        for number, claim in every
+        if not compared.get(number)
+    ]
+    table = pd.DataFrame(rows, columns=["claim", "reason"])
+    parts = [("", table), *table.groupby("reason", sort=False)]
+    counted = [
+        {
+            "reason": reason,
+            "untested": len(part),
+            "claims": len(every),
+            "numbers": ", ".join(map(str, part["claim"])),
+        }
+        for reason, part in parts
+    ]
+    return pd.DataFrame(counted)
+
+
+def find_reason(claim: Claim, wanted: pd.DataFrame, tuned: bool) -> str:
+    """Return the key of the reason why a claim has no comparisons."""
+    if not claims.needs_runs(claim):
+        return "maps"
+    if verdicts.list_possible(claim, wanted, tuned):
+        return "files"
+    for field in ("dataset", "partition", "protocol", "along"):
+        others = cast("Claim", {key: value for key, value in claim.items() if key != field})
+        if field in claim and verdicts.list_possible(others, wanted, tuned):
+            return field
+    return "method"

@@ -8,8 +8,7 @@ from fedgrid import claim as stated
 from fedgrid.analysis import measures, verdicts
 from fedgrid.page import bars as drawn
 from fedgrid.page import marks
-from fedgrid.page.axes import Axis
-from fedgrid.page.bars import LANE, Bar
+from fedgrid.page.bars import LANE, Axis, Bar
 from fedgrid.page.sheets import Row
 
 AT_MOST = 3  # comparisons in the picture of a headline
@@ -28,12 +27,10 @@ class Panel:
 
     @property
     def mark(self) -> marks.Mark:
-        """The mark of the verdict."""
         return marks.find_mark(self.verdict)
 
     @property
     def ticks(self) -> Markup:
-        """The axis with its numbers."""
         return drawn.draw_axis(self.axis)
 
     def draw(self, bar: Bar, height: int = LANE) -> Markup:
@@ -41,7 +38,6 @@ class Panel:
         return drawn.draw_lanes([bar], self.axis, self.allowed, height)
 
     def draw_with_placebos(self, bar: Bar) -> Markup:
-        """Draw a line with its placebos beneath."""
         return drawn.draw_lanes([bar, *bar.placebos], self.axis, self.allowed)
 
     def shorten(self) -> "Panel":
@@ -58,7 +54,6 @@ class Panel:
 
     @property
     def has_printed(self) -> bool:
-        """Whether the paper prints a value of any comparison."""
         return any(bar.row["printed"] for bar in self.bars)
 
 
@@ -70,9 +65,16 @@ def make_panels(
     seeds: list[Row],
     controls: list[Row],
 ) -> list[Panel]:
-    """Return a panel per metric, of which the first is of the paper's own metric."""
+    """Return a panel per metric.
+
+    The first is of the paper's own metric, and has seeds and placebos.
+    """
     verdict_by = {of["metric"]: of["our_verdict"] for of in metrics}
-    by_metric = group_bars(contrasts, seeds, controls)
+    by_metric: dict[str, list[Bar]] = {}
+    for contrast in contrasts:
+        first = contrast["metric"] == contrasts[0]["metric"]
+        bar = make_bar(contrast, seeds, controls) if first else make_bar(contrast, [], [])
+        by_metric.setdefault(contrast["metric"], []).append(bar)
     allowed, unit = stated.find_bounds(claim), write_unit(claim)
     axis = drawn.fit_axis([bar for of in by_metric.values() for bar in of], allowed)
     return [
@@ -81,39 +83,20 @@ def make_panels(
     ]
 
 
-def group_bars(contrasts: list[Row], seeds: list[Row], controls: list[Row]) -> dict[str, list[Bar]]:
-    """Return the lines of all comparisons by metric; the first metric has seeds and placebos."""
-    found: dict[str, list[Bar]] = {}
-    for contrast in contrasts:
-        first = contrast["metric"] == contrasts[0]["metric"]
-        beneath = (seeds, controls) if first else ([], [])
-        found.setdefault(contrast["metric"], []).append(make_bar(contrast, *beneath))
-    return found
-
-
 def make_bar(contrast: Row, seeds: list[Row], controls: list[Row]) -> Bar:
     """Return the line of a comparison, with those of its placebos."""
     names = verdicts.COMPARED
     rows = [seed for seed in seeds if all(seed[name] == contrast[name] for name in names)]
     values = [seed.read_number("difference") for seed in rows]
-    beneath = [
-        Bar(control, control.link_text("placebo_label"), "placebo_gain", seeds=read_seeds(control))
-        for control in controls
-        if is_about_plain(control, contrast)
-    ]
-    return Bar(contrast, contrast.mark_text("label"), "difference", rows, values, beneath)
-
-
-def read_seeds(control: Row) -> list[float]:
-    """Return what each seed says of a placebo: of `0: -0.3, 1: +0.1`."""
-    texts = filter(None, control["placebo_gain_by_seed"].split(", "))
-    return [float(text.partition(": ")[2]) for text in texts]
-
-
-def is_about_plain(control: Row, contrast: Row) -> bool:
-    """Whether a control has the placebo of a comparison with the plain method, in its setting."""
-    same = all(control[name] == contrast[name] for name in stated.SETTING)
-    return same and contrast["over"] == control["plain"] and is_about(control, contrast)
+    bar = Bar(contrast, contrast.mark_text("label"), "difference", rows, values)
+    for control in controls:
+        same = all(control[name] == contrast[name] for name in stated.SETTING)
+        if same and contrast["over"] == control["plain"] and is_about(control, contrast):
+            texts = filter(None, control["placebo_gain_by_seed"].split(", "))  # 0: -0.3, 1: +0.1
+            by_seed = [float(text.partition(": ")[2]) for text in texts]
+            label = control.link_text("placebo_label")
+            bar.placebos.append(Bar(control, label, "placebo_gain", seeds=by_seed))
+    return bar
 
 
 def is_about(control: Row, contrast: Row) -> bool:
@@ -127,7 +110,6 @@ def is_about(control: Row, contrast: Row) -> bool:
 
 
 def write_unit(claim: stated.Claim) -> str:
-    """Write what the axis of a claim shows, and its unit."""
     names = stated.measures(claim)
     points = {*names} <= {*stated.IN_POINTS}
     named = ("coefficient" if stated.is_coefficient(name) else name for name in names)

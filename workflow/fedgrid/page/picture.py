@@ -13,7 +13,6 @@ from fedgrid.page import bars, marks, write
 from fedgrid.page.panels import Panel
 from fedgrid.page.sections import AtScale, Claim, Paper
 from fedgrid.page.sheets import MINUS, Sheet
-from fedgrid.page.totals import describe_study
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
@@ -38,19 +37,18 @@ def write_picture(out: Path, everything: Grid, results: Path, name: str, number:
     if not claim.main:
         raise UsageError(f"claim {number} of {name} has no runs to draw: choose another claim")
     with files.replacing(out) as temporary:
-        temporary.write_text(draw_claim(claim, claim.main, paper.title), encoding="utf-8")
+        temporary.write_text(draw_claim(claim, claim.main, paper.study["title"]), encoding="utf-8")
 
 
 def judge_study(name: str, everything: Grid, results: Path) -> Paper:
     """Judge the claims of one study, without leaving its tables."""
-    about = pd.DataFrame([describe_study(name, everything.studies[name])])
+    about = pd.DataFrame([write.describe_study(name, everything.studies[name])])
     with TemporaryDirectory() as folder:
         (row,) = Sheet(Path(folder) / "studies.csv", about).rows
         return write.read_paper(name, everything, results, Path(folder), row)
 
 
 def draw_claim(claim: Claim, at: AtScale, title: str) -> str:
-    """Draw a claim with its evidence at a scale."""
     page, panel = Writer(), at.panels[0]
     page.write(f"{title}, section {claim.row['section']}", 12.5, "soft")
     page.write(f"“{claim.row['says']}”", 17, "ink strong", 6)
@@ -70,19 +68,16 @@ class Writer:
         self.height = EDGE
 
     def write(self, text: str, size: float, look: str, space: int = 0) -> None:
-        """Write a text in lines that fit."""
         self.height += space
         for line in textwrap.wrap(text, int((WIDTH - 2 * EDGE) / (0.56 * size))):
             self.height += round(1.35 * size)
             self.put(EDGE, self.height, line, size, look)
 
     def put(self, x: float, y: float, text: str, size: float, look: str, end: str = "start"):
-        """Put a line of text at a place."""
         start = f'<text x="{x}" y="{y}" font-size="{size}" class="{look}" text-anchor="{end}">'
         self.parts.append(f"{start}{escape(text)}</text>")
 
     def write_verdict(self, at: AtScale) -> None:
-        """Write the verdict with its mark."""
         self.height += 26
         mark = f'<g transform="translate({EDGE + 8} {self.height - 5})">{at.mark.shape}</g>'
         self.parts.append(mark)
@@ -91,7 +86,6 @@ class Writer:
         self.put(EDGE + 24, self.height, text, 14, "ink strong")
 
     def draw_plot(self, panel: Panel) -> None:
-        """Draw all comparisons with their placebos, and the axis."""
         self.height += 12
         for bar in panel.bars:
             for line in (bar, *bar.placebos):
@@ -102,7 +96,6 @@ class Writer:
         self.put(middle, self.height - 4, panel.unit, 12, "soft", "middle")
 
     def draw_line(self, panel: Panel, line: bars.Bar) -> None:
-        """Draw a line of the plot, with its label and its numbers."""
         own = line.column == "difference"
         label = line.row["label"] if own else f"placebo: {line.row['placebo_label']}"
         look, low = "ink" if own else "soft", self.height + 15
@@ -118,13 +111,11 @@ class Writer:
         self.parts.append(f'<svg x="{x}" y="{self.height}" width="{width}">{alone}</svg>')
 
     def draw_legend(self, panel: Panel) -> None:
-        """Write what the shapes are."""
         texts = ["Dots: seeds, line: 95 % interval, grey: placebos, shaded: what the sentence says"]
         texts += ["diamond: printed by the paper"] * panel.has_printed
         self.write("; ".join(texts) + ".", 12, "soft", 6)
 
     def finish(self, said: str) -> str:
-        """Return the picture as SVG."""
         height = self.height + EDGE
         style = f"{marks.read_part('plot.css')}{STYLE}"
         return (
@@ -136,6 +127,5 @@ class Writer:
 
 
 def write_numbers(line: bars.Bar) -> str:
-    """Write mean and interval of a line."""
     low, high = line.ends
     return f"{line.mean:+.2f} [{low:.2f}, {high:.2f}]".replace("-", MINUS)

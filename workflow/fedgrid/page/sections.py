@@ -26,7 +26,6 @@ class AtScale:
 
     @property
     def mark(self) -> marks.Mark:
-        """The mark of the verdict."""
         return marks.find_mark(self.row["our_verdict"])
 
     @property
@@ -68,25 +67,22 @@ class Claim:
         """The mark of the verdict by the paper's own numbers."""
         return marks.find_mark(self.row["published_verdict"])
 
-    @property
-    def is_tested(self) -> bool:
-        """Whether there are runs at any scale."""
-        return bool(self.scales)
-
-    @property
-    def is_tested_on_real_data(self) -> bool:
-        """Whether there are runs at a scale that tests claims."""
-        return any(at.scale != BUILT_IN for at in self.scales)
-
     def find_mark(self, scale: str) -> marks.Mark:
-        """Return the mark of the verdict at a scale."""
         return next((at.mark for at in self.scales if at.scale == scale), marks.MARKS["none"])
 
     @property
     def main(self) -> AtScale | None:
         """The evidence with the most comparisons, on real data if there is any."""
-        order = lambda at: (at.scale != BUILT_IN, int(at.row["comparisons"]))  # noqa: E731
-        return max(self.scales, key=order, default=None)
+        tested = [at for at in self.scales if at.scale != BUILT_IN] or self.scales
+        return max(tested, key=lambda at: int(at.row["comparisons"]), default=None)
+
+    @property
+    def overall(self) -> marks.Mark:
+        return self.main.mark if self.main else marks.MARKS["none"]
+
+    @property
+    def is_tested_on_real_data(self) -> bool:
+        return self.main is not None and self.main.scale != BUILT_IN
 
     @property
     def height(self) -> int:
@@ -115,11 +111,6 @@ class Paper:
     about: Row
 
     @property
-    def title(self) -> str:
-        """The title of the paper."""
-        return self.study["title"]
-
-    @property
     def cite(self) -> dict[str, Any]:
         """Authors, year, venue and address of the paper, as far as the study has them."""
         return self.study.get("cite", {})
@@ -131,16 +122,6 @@ class Paper:
         shown = [claim for claim in self.claims if claim.number == entry.get("claim")]
         at = shown[0].main if shown else None
         return dict(entry) | {"shown": shown[0] if shown else None, "at": at}
-
-    @property
-    def tested(self) -> list[Claim]:
-        """The claims with runs."""
-        return [claim for claim in self.claims if claim.is_tested]
-
-    @property
-    def untested(self) -> list[Claim]:
-        """The claims without runs."""
-        return [claim for claim in self.claims if not claim.is_tested]
 
     @property
     def replies(self) -> list[dict]:
@@ -161,13 +142,7 @@ class Paper:
         return [row for row in scored if row["our_verdict"] != own[row["claim"]]]
 
     @property
-    def has_granularity(self) -> bool:
-        """Whether there are tests of last digits of its printed values."""
-        return "granularity" in self.sheets
-
-    @property
     def run_at(self) -> list[str]:
-        """The scales with runs."""
         return [scale for scale, sheets in self.scales.items() if "made" in sheets]
 
 
@@ -177,9 +152,7 @@ def make_paper(
     """Collect what readers see of a study; `about` is its row of the sheet `studies`."""
     claims = study.get("claims", [])
     rows = sheets["printed"].rows if "printed" in sheets else []
-    every = [
-        make_claim(name, study, number, row, scales) for number, row in enumerate(rows, start=1)
-    ]
+    every = [make_claim(name, study, at, row, scales) for at, row in enumerate(rows, start=1)]
     for claim, parent in zip(every, stated.find_parents(claims), strict=True):
         if parent:
             every[parent - 1].added.append(claim)
@@ -188,7 +161,6 @@ def make_paper(
 
 
 def make_claim(name: str, study: Study, number: int, row: Row, scales: dict[str, Sheets]) -> Claim:
-    """Collect what readers see of a claim."""
     entry = study["claims"][number - 1]
     found = [gather_evidence(scale, row["claim"], entry, of) for scale, of in scales.items()]
     answers = [of for of in study.get("replies", []) if of.get("claim") == number]
@@ -201,11 +173,9 @@ def gather_evidence(scale: str, number: str, claim: stated.Claim, sheets: Sheets
     rows = find_rows("claims", number, sheets)
     if not rows or not int(rows[0]["comparisons"]):
         return None
-    (row,) = rows
-    controls = find_controls(number, sheets)
-    metrics = find_rows("metrics", number, sheets)
-    contrasts = find_rows("contrasts", number, sheets)
-    seeds = find_rows("seeds", number, sheets)
+    (row,), controls = rows, find_controls(number, sheets)
+    kinds = ("metrics", "contrasts", "seeds")
+    metrics, contrasts, seeds = (find_rows(kind, number, sheets) for kind in kinds)
     shown = make_panels(claim, row, metrics, contrasts, seeds, controls)
     return AtScale(scale, row, shown, controls, metrics)
 

@@ -35,7 +35,6 @@ class Row:
         return float(self[column] or "nan")
 
     def is_finite(self, column: str) -> bool:
-        """Whether a cell has a finite number."""
         return math.isfinite(self.read_number(column))
 
     def link_number(self, column: str, form: str = "{:g}") -> Markup:
@@ -47,7 +46,6 @@ class Row:
         return self.write_link(column, text, "n")
 
     def link_text(self, column: str) -> Markup:
-        """Link the text of a cell to this row."""
         return self.write_link(column, show_signs(self[column]), "t")
 
     def write_link(self, column: str, text: str, kind: str) -> Markup:
@@ -64,7 +62,6 @@ class Row:
 
 
 def show_signs(text: str) -> str:
-    """Write a text with minus signs before its negative numbers."""
     return NEGATIVE.sub(MINUS, text)
 
 
@@ -81,5 +78,4 @@ class Sheet:
             self.rows = [Row(path.name, at, values) for at, values in enumerate(lines, start=2)]
 
     def find_rows(self, **wanted: str) -> list[Row]:
-        """Return the rows with these texts in their columns."""
         return [row for row in self.rows if all(row[name] == text for name, text in wanted.items())]

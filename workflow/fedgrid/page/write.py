@@ -1,20 +1,25 @@
 """Write the page: the tables as CSV files beside it, and from their rows one HTML file."""
 
+import subprocess
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from fedgrid import __version__
 from fedgrid import claim as claims
-from fedgrid.analysis import metrics, placebos
-from fedgrid.page import evidence, headlines, marks, totals, verdict_bar
+from fedgrid.analysis import metrics, placebos, verdicts
+from fedgrid.page import evidence, headlines, marks, verdict_bar
 from fedgrid.page.sections import BUILT_IN, Paper, arrange_columns, make_paper
 from fedgrid.page.sheets import Row, Sheet
 from fedgrid.report.claims import PAPER
 from fedgrid.runtime import files
+from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.grid import Grid
+from fedgrid.study.records import Study
 
 HERE = Path(__file__).parent
 OF_STUDY = ("printed", "granularity", "reference")
@@ -31,16 +36,17 @@ ABOUT = {
 def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str]) -> list[Path]:
     """Write the page about these studies and its tables; return all paths, the page's last."""
     folder, names = out.with_suffix(""), [*names]
-    studies = [totals.describe_study(name, everything.studies[name]) for name in names]
+    studies = [describe_study(name, everything.studies[name]) for name in names]
     about = Sheet(folder / "studies.csv", pd.DataFrame(studies))
     papers = [
         read_paper(row["study"], everything, results, folder, row)
         for row in sorted(about.rows, key=lambda row: not row["year"])
     ]
-    tally = Sheet(folder / "tally.csv", pd.DataFrame(totals.tally_verdicts(papers)))
-    facts = Sheet(folder / "facts.csv", totals.count_facts(papers))
+    tally = Sheet(folder / "tally.csv", pd.DataFrame(tally_verdicts(papers)))
+    facts = Sheet(folder / "facts.csv", count_facts(papers))
     found = Sheet(folder / "headlines.csv", pd.DataFrame(headlines.list_headlines(papers)))
-    sheets = [*list_sheets(papers), about, tally, facts, found]
+    of_papers = [each for paper in papers for each in (paper.sheets, *paper.scales.values())]
+    sheets = [*chain.from_iterable(of.values() for of in of_papers), about, tally, facts, found]
     picture = folder / "bar.svg"
     with files.replacing(picture) as temporary:
         temporary.write_text(verdict_bar.draw_bar(facts.rows[0]), encoding="utf-8")
@@ -69,16 +75,10 @@ def read_paper(name: str, everything: Grid, results: Path, folder: Path, about: 
     """Judge a study at its scales, write its tables, and return what readers see of it."""
     study = everything.studies[name]
     of_study = write_sheets(folder, name, OF_STUDY, evidence.gather_study(name, study))
-    of_scales = {
-        scale: write_sheets(
-            folder,
-            f"{name}_{scale}",
-            OF_SCALE,
-            evidence.gather_scale(name, scale, everything, results),
-        )
-        for scale in list_scales(everything)
-        if scale in study["scales"]
-    }
+    of_scales = {}
+    for scale in [one for one in list_scales(everything) if one in study["scales"]]:
+        tables = evidence.gather_scale(name, scale, everything, results)
+        of_scales[scale] = write_sheets(folder, f"{name}_{scale}", OF_SCALE, tables)
     return make_paper(name, study, of_study, of_scales, about)
 
 
@@ -91,16 +91,7 @@ def write_sheets(folder: Path, prefix: str, kinds: Iterable[str], tables: dict) 
     return {kind: Sheet(paths[kind], table) for kind, table in tables.items()}
 
 
-def list_sheets(papers: list[Paper]) -> Iterator[Sheet]:
-    """Yield all sheets of the papers."""
-    for paper_shown in papers:
-        yield from paper_shown.sheets.values()
-        for sheets in paper_shown.scales.values():
-            yield from sheets.values()
-
-
 def render_page(**shown: Any) -> str:
-    """Render the page as HTML."""
     made = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -108,16 +99,75 @@ def render_page(**shown: Any) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    made.globals |= {
-        "marks": marks,
-        "verdict_bar": verdict_bar,
-        "about": ABOUT,
-        "totals": totals,
-        "points": claims.OF_RUNS,
-    }
+    made.globals |= {"marks": marks, "verdict_bar": verdict_bar, "about": ABOUT}
+    made.globals |= {"points": claims.OF_RUNS}
     made.globals |= {"arrange_columns": arrange_columns}
     made.globals |= {"in_percent": metrics.in_percent, "words_of": metrics.describe_metric}
     made.globals |= {"better": placebos.BETTER, "meanings": placebos.MEANINGS}
     style = marks.read_part("plot.css") + marks.read_part("page.css")
     made.globals |= {"style": style, "script": marks.read_part("page.js"), **shown}
     return made.get_template("page.html.jinja").render()
+
+
+# -- what the page says of itself and of every paper -----------------------------------------------
+
+PRINTED, OVERALL = "printed", "all"  # columns of the tally beside those of the scales
+COUNTED = {"runs": "there", "kept": "kept"}  # facts of the page by columns of `runs`
+CITED = ("authors", "year", "venue", "url")
+
+
+def describe_study(name: str, study: Study) -> dict:
+    """Return the row of a study in the table of studies: its paper, and what was found."""
+    headline = {"headline": study.get("headline", {}).get("says", "")}
+    cite = {key: study.get("cite", {}).get(key, "") for key in CITED}
+    return {"study": name, "title": study["title"], **cite, **headline}
+
+
+def tally_verdicts(papers: list[Paper]) -> Iterator[dict]:
+    """Count for each paper its claims by mark: of the printed numbers, and of every scale run."""
+    for paper in papers:
+        columns = {PRINTED: [claim.mark for claim in paper.claims]}
+        columns |= {at: [claim.find_mark(at) for claim in paper.claims] for at in paper.run_at}
+        columns[OVERALL] = [claim.overall for claim in paper.claims]
+        for column, found in columns.items():
+            counts = {name: sum(mark.name == name for mark in found) for name in marks.MARKS}
+            tested = len(found) - counts["none"]
+            facts = {"study": paper.name, "column": column, "claims": len(found), "tested": tested}
+            yield facts | counts
+
+
+def count_facts(papers: list[Paper]) -> pd.DataFrame:
+    """Return the numbers in the sentences at the top of the page, as a table of one row."""
+    of_papers, of_others = ([p for p in papers if bool(p.cite) == cited] for cited in (True, False))
+    totals = [sheets["runs"].rows[0] for paper in papers for sheets in paper.scales.values()]
+    facts: dict[str, float] = {"papers": len(of_papers), **count_claims(of_papers, "")}
+    facts |= count_claims(of_others, "other_")
+    found = [
+        claim.overall.name
+        for paper in papers
+        for claim in paper.claims
+        if claim.is_tested_on_real_data
+    ]
+    facts |= {f"real_{name}": found.count(name) for name in verdict_bar.WORDS}
+    facts["real"] = len(found)
+    facts["added"] = sum(len(claim.added) for paper in papers for claim in paper.claims)
+    facts |= {name: sum(int(row[column]) for row in totals) for name, column in COUNTED.items()}
+    facts["interval_percent"] = 100 * (1 - verdicts.LEVEL)
+    return pd.DataFrame([facts | find_origin()])
+
+
+def count_claims(papers: list[Paper], prefix: str) -> dict[str, int]:
+    every = [claim for paper in papers for claim in paper.claims]
+    tested = sum(claim.is_tested_on_real_data for claim in every)
+    return {f"{prefix}claims": len(every), f"{prefix}tested": tested}
+
+
+def find_origin() -> dict[str, str]:
+    """Return the version, and the commit and its date if the package lies in a checkout."""
+    asked = ["git", "-C", str(PACKAGE), "log", "-1", "--format=%h %cs"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        said = ""
+    commit, _, date = said.strip().partition(" ")
+    return {"version": __version__, "commit": commit, "date": date, "year": date[:4]}

@@ -103,18 +103,18 @@ def train(summary: dict, given: dict[str, Path], place: str) -> str:
 
 def differences(folder: Path, again: Path) -> list[str]:
     """Return what is not the same in two folders of a run, in words; nothing if the bytes are."""
-    pairs = [(folder / name, again / name) for name in (*TABLES, MODEL)]
-    return [
-        of_model(one, other) if one.name == MODEL else of_table(one, other)
-        for one, other in pairs
-        if not (one.exists() and one.read_bytes() == other.read_bytes())
-    ]
+    found = []
+    for name in (*TABLES, MODEL):
+        one, other = folder / name, again / name
+        if not one.exists():
+            found.append(f"{name} is missing")
+        elif one.read_bytes() != other.read_bytes():
+            found.append(of_model(one, other) if name == MODEL else of_table(one, other))
+    return found
 
 
 def of_table(one: Path, other: Path) -> str:
     """Say from which round on two tables differ, and how far in this round and in the last."""
-    if not one.exists():
-        return f"{one.name} is missing"
     before, after = by_round(one), by_round(other)
     rounds = sorted({*before, *after})
     differing = [number for number in rounds if before.get(number) != after.get(number)]
@@ -135,7 +135,6 @@ def of_table(one: Path, other: Path) -> str:
 
 
 def by_round(path: Path) -> dict[int, list[dict[str, str]]]:
-    """Return the rows of a table by their round."""
     found: dict[int, list[dict[str, str]]] = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -155,11 +154,8 @@ def apart(one: Any, other: Any) -> float:
 
 
 def of_model(one: Path, other: Path) -> str:
-    """Say by how much two models differ."""
     from safetensors.numpy import load_file
 
-    if not one.exists():
-        return f"{one.name} is missing"
     before, after = load_file(one), load_file(other)
     if {n: w.shape for n, w in before.items()} != {n: w.shape for n, w in after.items()}:
         return f"{one.name} has other entries"
@@ -171,12 +167,10 @@ def of_model(one: Path, other: Path) -> str:
 
 
 def others(then: dict, now: dict) -> list[str]:
-    """Return what is not as it was when a run was made, in words."""
     found = []
     if then["device"] != now["device"]:
         found.append(f"the machine, {then['device']} then and {now['device']} now")
-    packages = sorted({*then["versions"], *now["versions"]})
-    for name in packages:
+    for name in sorted({*then["versions"], *now["versions"]}):
         was, is_now = (side["versions"].get(name, "none") for side in (then, now))
         if was != is_now:
             found.append(f"the version of {name}, {was} then and {is_now} now")
@@ -186,7 +180,6 @@ def others(then: dict, now: dict) -> list[str]:
 
 
 def sentence(found: list[str], also: list[str]) -> str:
-    """Return whether a run is the same, and what else has changed since it was made."""
     said = f"is not the same: {'; '.join(found)}" if found else "is the same, to the byte"
     if not also:
         return f"{said}; machine, versions, code and inputs are the same, too"

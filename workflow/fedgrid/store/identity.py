@@ -72,19 +72,13 @@ def is_finished(kind: str, run: Run, results: Path) -> bool:
     names, protocol = run["name"], {**run["protocol"], "cells": run["cells"]}
     if not (results / collected_path(kind, names, protocol)).exists():
         return False
-    summary = results / "runs" / RUN.format(**names) / "summary.json"
-    return kind not in OF_RUN or not summary.exists() or has_content(summary, run)
-
-
-def has_content(summary: Path, run: Run) -> bool:
-    """Whether a finished run has the settings of a resolved run, by its summary.
-
-    A damaged summary does not say otherwise: whoever reads it refuses it.
-    """
-    try:
-        then = json.loads(summary.read_text())["run"]
-    except (OSError, ValueError, KeyError, TypeError):
+    if kind not in OF_RUN:
         return True
+    try:
+        then = json.loads((results / "runs" / RUN.format(**names) / "summary.json").read_text())
+        then = then["run"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return True  # whoever reads a missing or damaged summary refuses it
     try:
         return hash_content("runs", then) == hash_content("runs", run)
     except (KeyError, TypeError, AttributeError):  # a field of today was not there then
@@ -101,17 +95,15 @@ def changed_parts(
 
     Whoever asks about many records gives a `checksum` that reads each file once.
     """
-    if has_other_code(record["code"]):
+    code = record["code"]
+    gone = [module for module in code["modules"] if not source.exists(module)]
+    if gone:  # a file that a user added and is gone is no change
+        changed = not all(module.startswith(REGISTRIES) for module in gone)
+    else:
+        changed = source.fingerprint(*code["modules"]) != code["fingerprint"]
+    if changed:
         yield "the code that made it"
     yield from changed_inputs(record, results, checksum)
-
-
-def has_other_code(code: dict) -> bool:
-    """Whether recorded code has changed; a file that a user added and is gone is no change."""
-    gone = [module for module in code["modules"] if not source.exists(module)]
-    if gone:
-        return not all(module.startswith(REGISTRIES) for module in gone)
-    return source.fingerprint(*code["modules"]) != code["fingerprint"]
 
 
 ENGINE = "engine"  # the code has changed since a run was made, the files of its method have not

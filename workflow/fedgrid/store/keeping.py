@@ -17,6 +17,7 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 
 DIGITS = ".8g"  # how floats are written
+RUNS_FILES = tuple(kind for kind, path in COLLECTED.items() if path.startswith("runs/"))
 
 
 class Item(NamedTuple):
@@ -27,7 +28,6 @@ class Item(NamedTuple):
 
 
 def count_runs(paths: Iterable[str]) -> int:
-    """Count the runs among items, by the items' paths."""
     return sum(path.startswith("runs/") for path in paths)
 
 
@@ -54,13 +54,11 @@ def is_finished(item: Item, results: Path) -> bool:
     return identity.is_finished(kind, item.run, results)
 
 
-RUNS_FILES = tuple(kind for kind, path in COLLECTED.items() if path.startswith("runs/"))
-
-
 def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str, kept.Entry]:
     """Add items to those that are kept in a folder; return the index."""
     index = kept.read_index(folder)
-    tables = read_tables(folder, index)
+    stored = sorted({kind for entry in index.values() for kind in kept.read_hashes(entry)})
+    tables = {kind: kept.read_items(folder, kind, index) for kind in stored}
     for path, item in sorted(items.items()):
         above = 1 + max((int(entry["id"]) for entry in index.values()), default=-1)
         before = index.get(path, {"id": str(above), "kinds": ""})
@@ -77,12 +75,6 @@ def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str,
         }
     write_store(folder, index, tables)
     return index
-
-
-def read_tables(folder: Path, index: dict[str, kept.Entry]) -> dict[str, dict[str, kept.Rows]]:
-    """Read all tables in a folder of kept runs; return their rows by kind and id."""
-    kinds = sorted({kind for entry in index.values() for kind in kept.read_hashes(entry)})
-    return {kind: kept.read_items(folder, kind, index) for kind in kinds}
 
 
 def read_item_rows(kind: str, path: Path) -> kept.Rows:
@@ -110,7 +102,6 @@ def describe_item(path: str, kind: str, run: Run, results: Path) -> kept.Entry:
 
 
 def read_makers(summary: Path) -> kept.Entry:
-    """Read from a run's summary what the run was made with."""
     facts_of_run = json.loads(summary.read_text())
     facts = {
         name: facts_of_run[name] for name in ("code", "device", "threads", "seconds", "rounds")
@@ -140,14 +131,12 @@ def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows
 
 
 def order_columns(path: Path, rows: kept.Rows) -> list[str]:
-    """Order the columns of rows: those of the existing table first, in its order."""
     used = dict.fromkeys(name for row in rows for name in row)
     existing = next(csv.reader(path.read_text("utf-8").splitlines())) if path.exists() else []
     return [*dict.fromkeys([*(name for name in existing if name in used), *used])]
 
 
 def write_rows(path: Path, columns, rows: kept.Rows) -> None:
-    """Write a table; a value that a row lacks is empty."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, columns, lineterminator="\n")
         table.writeheader()

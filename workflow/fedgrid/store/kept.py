@@ -43,14 +43,13 @@ Rows = list[dict[str, str]]  # the rows of an item in the table of a kind
 
 
 def store_folder(study: str, scale: str, studies: Path = STUDIES) -> Path:
-    """Return the folder of the runs that are kept with a study, of one scale."""
     return studies / "reference" / study / scale
 
 
 def item_path(kind: str, run: Run) -> str:
     """Return the path of the item of a resolved run, relative to results/: a run's is a folder."""
-    path = collected_path(kind, run["name"], {**run["protocol"], "cells": run["cells"]})
-    return folder_of_run(path)
+    protocol = {**run["protocol"], "cells": run["cells"]}
+    return folder_of_run(collected_path(kind, run["name"], protocol))
 
 
 def folder_of_run(path: str) -> str:
@@ -95,17 +94,14 @@ def read_rows(path: Path, columns: Iterable[str]) -> Rows:
 
 
 def read_hashes(entry: Entry) -> dict[str, str]:
-    """Return the hash of an entry's rows, by kind."""
     return read_pairs(entry["kinds"])
 
 
 def read_pairs(text: str) -> dict[str, str]:
-    """Return the pairs in a text `name=hash name=hash`."""
     return dict(pair.split("=") for pair in text.split())
 
 
 def write_pairs(hashes: dict[str, str]) -> str:
-    """Write hashes with their names as `name=hash name=hash`."""
     return " ".join(f"{name}={digest}" for name, digest in hashes.items())
 
 
@@ -157,7 +153,6 @@ def read_items(folder: Path, kind: str, index: dict[str, Entry]) -> dict[str, Ro
 
 
 def select_own_columns(rows: Rows) -> Rows:
-    """Return an item's rows with only those columns that the item has."""
     columns = [name for name in rows[0] if any(row[name] for row in rows)]
     return [{name: row[name] for name in columns} for row in rows]
 

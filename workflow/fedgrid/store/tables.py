@@ -11,19 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedgrid.federation import array_files
 from fedgrid.partitions import EACH_WRITER
-from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.runtime.resolved import Fields, Names
 from fedgrid.store import identity, kept
 from fedgrid.study.grid import Grid
-from fedgrid.study.paths import (
-    COUNTED,
-    SUMMED,
-    TEXTS,
-    UNTESTED,
-    collected_path,
-    collecting_stage,
-)
+from fedgrid.study.paths import COUNTED, SUMMED, TEXTS, UNTESTED, collected_path, collecting_stage
 from fedgrid.study.protocol import PROTOCOL
 
 if TYPE_CHECKING:
@@ -55,7 +47,6 @@ def read_store(
 
 
 def parse_rows(rows: kept.Rows):
-    """Restore the table of a kept item from its texts."""
     import pandas as pd
 
     text = pd.DataFrame(rows).to_csv(index=False)
@@ -63,12 +54,7 @@ def parse_rows(rows: kept.Rows):
 
 
 def collect_finished(
-    kind: str,
-    everything: Grid,
-    study: str,
-    scale: str,
-    grid: str,
-    results: Path = Path("results"),
+    kind: str, everything: Grid, study: str, scale: str, grid: str, results: Path
 ) -> "pd.DataFrame | None":
     """Collect a table from those runs of a grid that are finished in `results` or kept.
 
@@ -106,12 +92,6 @@ def find_files(
         names = {**run} | {field: protocol.get(field) for field in SUMMED}
         by_key.setdefault(key, (path, names))
     return [*by_key.values()]
-
-
-def write_table(kind: str, found: list[tuple[Path, dict]], stored: dict, out: Path) -> None:
-    """Write the rows of all files and kept items of a kind as one .csv (`join_tables`)."""
-    with files.replacing(out) as temporary:
-        join_tables(kind, found, stored).to_csv(temporary, index=False)
 
 
 def join_tables(kind: str, available: list[tuple[Path, dict]], stored: dict, always: bool = False):
@@ -165,14 +145,10 @@ def read_typed(path: Path):
 
 def types_of(columns: Iterable[str], missing: list[str]) -> dict[str, Any]:
     """Return options to read these columns: TEXTS as they are, and `missing` as no number."""
-    texts, numbers = (
-        [name for name in columns if (name in TEXTS) == is_text] for is_text in (True, False)
-    )
-    return {
-        "dtype": dict.fromkeys(texts, str),
-        "keep_default_na": False,
-        "na_values": dict.fromkeys(numbers, missing),
-    }
+    columns = [*columns]
+    texts = dict.fromkeys([name for name in columns if name in TEXTS], str)
+    numbers = dict.fromkeys([name for name in columns if name not in TEXTS], missing)
+    return {"dtype": texts, "keep_default_na": False, "na_values": numbers}
 
 
 def read_metrics(path: Path):
@@ -223,12 +199,16 @@ def read_predictions(path: Path):
     return table.astype(dict.fromkeys(needed, int))
 
 
-def read_clients(path: Path):
-    """Read the evaluations of clients: a row per round and client, with accuracies and samples."""
-    table = read_typed(path)
-    if table.empty or not {"round", "client", "samples", "own_accuracy"} <= {*table}:
-        raise ValueError("it is not a table of clients: does the protocol set client_test?")
-    return table
+def read_with(what: str, *columns: str) -> Callable:
+    """Return a function that reads a table with rows and these columns; `what` is in its error."""
+
+    def read(path: Path):
+        table = read_typed(path)
+        if table.empty or not {*columns} <= {*table}:
+            raise ValueError(f"it is not a table of {what}")
+        return table
+
+    return read
 
 
 def read_settings(path: Path):
@@ -268,30 +248,16 @@ def read_sizes(path: Path):
     table = pd.DataFrame({"client": range(len(training)), "training": training})
     for name in ("test", "validation"):
         array = f"{name}_offsets"
-        sizes = np.diff(array_files.read_arrays(path, array)[array]) if array in names else 0
-        table[name] = sizes
+        given = array in names
+        table[name] = np.diff(array_files.read_arrays(path, array)[array]) if given else 0
     return table
 
 
-def read_saliency(path: Path):
-    """Read the saliency weights: a row per client."""
-
-    table = read_typed(path)
-    if table.empty or not {"client", "size", "R", "weight", "effective_clients"} <= {*table}:
-        raise ValueError("it is not a table of clients and their weights")
-    return table
-
-
-def read_interpolation(path: Path):
-    """Read accuracies between the shared and the private branch: a row per alpha and beta."""
-
-    table = read_typed(path)
-    columns = {"alpha", "beta", "mean", "weighted", "std", "loss", "divergence", "clients"}
-    if table.empty or not columns | {"evaluate_clients"} <= {*table}:
-        raise ValueError("it is not a table of accuracies by alpha and beta")
-    return table
-
-
+read_clients = read_with(
+    "clients: does the protocol set client_test?", "round", "client", "samples", "own_accuracy"
+)
+WEIGHTS = ("client", "size", "R", "weight", "effective_clients")
+MIXED = ("alpha", "beta", "mean", "weighted", "std", "loss", "divergence", "clients")
 READERS = {
     "runs": read_metrics,
     "predictions": read_predictions,
@@ -300,7 +266,7 @@ READERS = {
     "settings": read_settings,
     "partition": read_counts,
     "sizes": read_sizes,
-    "saliency": read_saliency,
+    "saliency": read_with("clients and their weights", *WEIGHTS),
     "encoding": read_summary,
-    "interpolation": read_interpolation,
+    "interpolation": read_with("accuracies by alpha and beta", *MIXED, "evaluate_clients"),
 }
