@@ -16,7 +16,9 @@ from fedgrid.study.products import product_module
 
 ROUNDS = [0, 2, 6, 8, 10]
 CLASSES = range(10)
-MANY_RUNS = ("ranks", "significance", "ways")  # products that are drawn from hundreds of runs
+# Products that are drawn from hundreds of runs, and those that need several seeds of them.
+MANY_RUNS = ("ranks", "significance", "ways", "omissions")
+SEVERAL_SEEDS = ("omissions",)
 SCORE = {"metric": "best", "tail": 7}  # of all runs; they have validation data
 # The studies, with the first claims alone: to judge all of them takes its time.
 SLOW = pytest.mark.slow
@@ -68,19 +70,23 @@ KINDS |= {"sizes": make_sizes}
 
 
 @cache
-def make_source(study: str, text: str) -> pd.DataFrame:
+def make_source(study: str, text: str, several: bool = False) -> pd.DataFrame:
     """A source of products, such as `runs/table1`, as it is read again."""
     kind, _, grid = text.partition("/")
     if kind not in KINDS:
         return made.read(made.EXPERIMENTS[text]())
-    return made.read(made.collected(kind, list_runs(study, grid), KINDS))
+    return made.read(made.collected(kind, list_runs(study, grid, several), KINDS))
 
 
-def list_runs(study: str, grid: str) -> list[dict]:
-    """The runs of a quick grid; of two seeds, or of one if they are many."""
+def list_runs(study: str, grid: str, several: bool = False) -> list[dict]:
+    """The runs of a quick grid, of two seeds; of one if they are many, and not `several`."""
     runs = [run | {"seed": 0} for run in made.GRID.runs(study, "quick", grid)]
     once = {repr(run): run for run in runs}.values()
-    return [run | {"seed": seed} for run in once for seed in range(2 if len(once) < 99 else 1)]
+    return [
+        run | {"seed": seed}
+        for run in once
+        for seed in range(2 if several or len(once) < 99 else 1)
+    ]
 
 
 def list_products(wanted: Callable[[dict], bool] = bool) -> list:
@@ -113,7 +119,8 @@ def draw_product(study: str, name: str, score: bool = True) -> SimpleNamespace:
     """
     about, before = STUDIES[study], copy.deepcopy(STUDIES[study])
     entry = about["products"][name]
-    found = {key: make_source(study, text) for key, text in entry["from"].items()}
+    several = name in SEVERAL_SEEDS
+    found = {key: make_source(study, text, several) for key, text in entry["from"].items()}
     if score:
         found = {key: of.assign(**SCORE) if "tail" in of else of for key, of in found.items()}
     copies = {key: of.copy() for key, of in found.items()}

@@ -127,7 +127,8 @@ def join_tails(runs: pd.DataFrame) -> str:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per part that is left out, for each cell."""
-    shown = table[["dataset", "partition", "left_out", "better", "more", "fewer"]].copy()
+    names = ["dataset", "partition", "left_out", "better", "more", "fewer"]
+    shown = table[names].astype(object).fillna("")
     shown["partition"] = shown["partition"].map(write_label)
     return shown.set_index(["dataset", "partition", "left_out"])
 
