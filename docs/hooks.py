@@ -98,7 +98,7 @@ def findings() -> str:
 def show_finding(row: dict) -> tuple[str, ...]:
     """Return the cells of a finding, in percentage points."""
     ours = write_effect(row["difference"], row["low"], row["high"])
-    gain = write_effect(row["placebo_gain"], row["placebo_low"], row["placebo_high"])
+    gain = write_effect(*(row[f"placebo_gain{end}"] for end in ("", "_low", "_high")))
     printed = write_number(row["printed"]) if row["printed"] else "no number"
     return row["label"], ours, printed, f"{row['placebo']}: {gain}", row["verdict"]
 

@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+from fedgrid.page.verdict_bar import WORDS
 from fedgrid.study.options import WAYS
 from written import DOCS
 
@@ -17,6 +18,7 @@ FILES = {of["name"]: of["columns"] for of in ABOUT["files"]}
 FAMILIES = {"<k>": r"\d+", "<l>": r"\d+", "<class>": r".+", "<layer>": r"[\w.]+\.\w+"}
 FAMILIES |= {"<metric>": "|".join(WAYS), "<name>": r"\w+", "<model>": "server|own"}
 FAMILIES |= {"<statistic>": r"weighted|mean|spread|worst|best|decile\d", "<source>": r".+"}
+FAMILIES |= {"<verdict>": "|".join(WORDS)}
 # In collected tables and products, if there are any.
 ANYWHERE = {"kept", "code_changed", "chosen", "chosen_by", "cited", "clients_without_tests"}
 OPTIONAL = {"of", "alpha"}  # of metrics other than accuracy; of Dirichlet partitions

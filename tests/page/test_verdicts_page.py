@@ -7,6 +7,7 @@ import shutil
 from functools import cache
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,13 +15,13 @@ import pandas as pd
 import pytest
 
 import made
-from dictionary import FILES, header, unknown
+from dictionary import FILES, header, hooks, unknown
 from fedgrid.analysis import claim_text, measures
 from fedgrid.analysis import verdicts as judging
 from fedgrid.analysis.scores import CELL
 from fedgrid.commands import keep, verdicts
-from fedgrid.page import bars, evidence, making, marks, sections, write
-from fedgrid.page.sheets import MINUS, Sheet
+from fedgrid.page import bars, evidence, headlines, making, marks, sections, verdict_bar, write
+from fedgrid.page.sheets import MINUS, Row, Sheet
 from fedgrid.report import claims
 from fedgrid.runtime.names import PACKAGE, UsageError
 from fedgrid.store import kept
@@ -29,8 +30,10 @@ from fedgrid.study.paths import RUN
 from fedgrid.study.reading import find_study, read_study
 from made import GRID, STUDIES
 from shown import look, measure, misplaced, problems, visit, without_tables
+from written import ROOT
 
 STORE_FOLDER = kept.store_folder
+SVG = "{http://www.w3.org/2000/svg}"
 DIVERGED = {"method": "moon", "partition": "dir0.05", "seed": 1}
 FEW = ("fedavg", "moon", "fedau", "fedsls", "fedsl-f2", "fedsls+swapped")
 PARTS = {  # a part of every quick grid but FedLMD's
@@ -278,6 +281,26 @@ def test_filters_leave_the_claims_that_are_asked_for(page, out, tmp_path):
     assert (nothing["there"], nothing["none"]) == ([], True)
 
 
+ADDRESS = """<script>
+location.hash = "#paper=fedsls&verdict=undecided";
+filterByAddress();
+const first = [form.paper.value, form.verdict.value];
+form.verdict.value = "";
+form.dispatchEvent(new Event("change", {bubbles: true}));
+const note = document.createElement("pre");
+note.id = "seen";
+note.textContent = JSON.stringify([first, location.hash]);
+document.body.append(note);
+</script></body>"""
+
+
+@pytest.mark.slow
+def test_the_filters_are_in_the_address(page, tmp_path):
+    first, after = visit(without_tables(page), ADDRESS, tmp_path)
+    assert first == ["fedsls", "undecided"]
+    assert after == "#paper=fedsls"
+
+
 @pytest.mark.slow
 def test_another_metric_is_shown_in_place_of_the_papers_own(page, tmp_path):
     asked = ({"metric": "own"}, {"metric": "best"}, {"metric": "own"})
@@ -290,7 +313,7 @@ def test_the_page_is_complete_without_its_script(page, seen, tmp_path):
     shown = look(page[:start] + page[end:].removeprefix("</script>"), tmp_path)
     assert sorted(shown["claims"]) == sorted(seen["claims"])
     assert len(shown["texts"]) == len(seen["texts"])
-    assert '<form class="filters" hidden>' in page
+    assert re.search(r'<form class="filters"[^>]* hidden>', page)
 
 
 # -- the file -------------------------------------------------------------------------------------
@@ -776,12 +799,50 @@ def test_the_picture_of_a_claim_has_its_sentence_test_and_placebo(results, judge
 
 
 @pytest.mark.slow
-def test_the_picture_of_the_readme_is_what_the_command_draws(tmp_path, monkeypatch):
+def test_readme_has_the_bar_and_the_findings_of_the_page_of_kept_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "store_folder", STORE_FOLDER)
-    asked = ["--study", "fedlmd", "--claim", "5", "--results", str(tmp_path)]
-    verdicts.main([*asked, *CONFIG, "--out", str(tmp_path / "claim.svg")])
-    committed = PACKAGE.parents[1] / "docs/claim.svg"
-    assert (tmp_path / "claim.svg").read_text() == committed.read_text()
+    out = tmp_path / "verdicts.html"
+    verdicts.main(["--results", str(tmp_path), *CONFIG, "--out", str(out)])
+    monkeypatch.setattr(hooks, "VERDICTS", out)
+    assert (tmp_path / "verdicts/bar.svg").read_text() == (ROOT / "docs/bar.svg").read_text()
+    readme = (ROOT / "README.md").read_text()
+    assert f"[start:findings] -->\n{hooks.findings()}\n<!--" in readme
+
+
+def test_the_bar_has_a_part_for_each_verdict_that_sentences_have():
+    counts = {"holds": 3, "direction": 0, "equal": 0, "undecided": 6, "fails": 1}
+    facts = Row("facts.csv", 2, {f"real_{name}": str(n) for name, n in counts.items()})
+    picture = ElementTree.fromstring(verdict_bar.draw_bar(facts))
+    (title, *entries) = [of.text for of in picture.iter(f"{SVG}text")]
+    assert title.startswith("10 sentences")
+    assert entries == ["3 hold", "6 are undecided", "1 does not hold"]
+    widths = [float(of.get("width")) for of in picture.iter(f"{SVG}rect") if of.get("fill")]
+    assert len(widths) == 3
+    assert widths[0] / widths[2] == pytest.approx(3, rel=0.1)
+
+
+def finding(*printed: str) -> dict:
+    """The headline of a paper that prints these differences, each with two placebos."""
+    shown = []
+    for at, text in enumerate(printed):
+        names = {"label": f"comparison {at}", "difference": "1", "printed": text}
+        placebos = [
+            {"placebo_label": f"placebo {gain}", "placebo_gain": gain, "placebo_gain_low": "0"}
+            for gain in ("2", "5")
+        ]
+        beneath = [bars.Bar(Row("b.csv", 2, of), "", "placebo_gain") for of in placebos]
+        shown.append(bars.Bar(Row("a.csv", 2, names), placebos=beneath))
+    row = Row("claims.csv", 2, {"claim": "1", "our_verdict": "holds"})
+    at = sections.AtScale("small", row, [SimpleNamespace(bars=shown)])
+    headline = {"at": at, "shown": SimpleNamespace(row={"says": "a sentence"})}
+    (found,) = headlines.list_headlines([SimpleNamespace(name="mine", headline=headline)])
+    return found
+
+
+def test_the_headline_is_the_comparison_with_the_largest_printed_difference():
+    assert finding("3", "7", "5")["label"] == "comparison 1"
+    assert finding("", "")["label"] == "comparison 0"
+    assert (finding("3")["placebo"], finding("3")["placebo_gain"]) == ("placebo 5", 5.0)
 
 
 def test_a_comparison_in_words_has_labels_and_both_ends_of_a_growth():

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import made
 from fedgrid.commands import draw
+from fedgrid.report._product import write_body
+from fedgrid.report._shown import print_made
 from fedgrid.runtime.names import UsageError
+from fedgrid.study.reading import find_study, read_study
 
 BY_SEED = """
 study: fedsls
@@ -76,3 +80,39 @@ def test_without_a_configuration_the_study_must_be_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="name it by --study"):
         draw.main(["table1", "--show"])
+
+
+# -- at the end of a command of Snakemake ---------------------------------------------------------
+
+
+def printed(capsys, *targets: str) -> str:
+    print_made(targets, made.STUDIES | {"fedsls": read_study(find_study("fedsls"))}, "fedsls")
+    return capsys.readouterr().out
+
+
+def test_the_tables_among_the_targets_are_printed(place, capsys):
+    drawn("results/table1.csv", "table1")
+    assert "55.00 ± 5.00" in printed(capsys, "results/table1.csv", "results/table1.tex")
+    path = "results/studies/fedlmd/quick/seed=0/table3.csv"
+    drawn(path, "table3", study="fedlmd")
+    assert "sooner" in printed(capsys, path)
+
+
+@pytest.mark.parametrize("target", ["results/table1.tex", "fedsls", "results/runs/x/metrics.csv"])
+def test_other_targets_are_not_printed(place, capsys, target):
+    assert printed(capsys, target) == ""
+
+
+def test_a_table_that_does_not_fit_on_the_screen_is_not_printed(place, capsys, monkeypatch):
+    drawn("results/table1.csv", "table1")
+    monkeypatch.setenv("LINES", "3")
+    assert printed(capsys, "results/table1.csv") == ""
+
+
+def test_a_few_wide_rows_have_a_line_for_each_cell():
+    wide = pd.DataFrame({"says": ["a long sentence " * 5], "verdict": ["holds"]})
+    lines = write_body(wide, 40).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert "verdict: holds" in lines
+    many = pd.concat([wide] * 9)
+    assert write_body(many, 200) == many.to_string(na_rep="")

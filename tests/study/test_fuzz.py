@@ -254,7 +254,7 @@ def test_any_bytes_are_no_dataset_and_no_run(tmp_path_factory, content):
         open_data(folder)
     for reader in (
         collected.read_metrics,
-        collected.read_saliency,
+        collected.READERS["saliency"],
         collected.read_settings,
         collected.read_counts,
     ):

@@ -13,7 +13,7 @@ from fedgrid.commands import draw
 from fedgrid.runtime import names
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.plain_yaml import FastLoader, Loader
-from fedgrid.store import wanted
+from fedgrid.store import deletable
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.reading import STUDIES, read_studies, use_studies
@@ -115,9 +115,9 @@ def test_studies_that_give_a_name_two_meanings_are_left_out_but_for_the_asked_on
 
 def test_nothing_is_cleaned_while_a_study_is_left_out(tmp_path, monkeypatch):
     (tmp_path / "wrong.yaml").write_text("title: [x")
-    monkeypatch.setattr(wanted, "read_studies", lambda: read_studies(tmp_path))
+    monkeypatch.setattr(deletable.reading, "read_studies", lambda: read_studies(tmp_path))
     with pytest.raises(UsageError, match=r"wrong\.yaml"):
-        wanted.find_wanted([])
+        deletable.find_wanted([])
 
 
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)

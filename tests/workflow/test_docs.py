@@ -39,6 +39,7 @@ from fedgrid.runtime.names import registered
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.reading import merge_configs, read_config, read_study
+from fedgrid.study.stated import MEASURES, OF_MAPS
 from made import STUDIES
 from planned import jobs_of, plan_of, product_of
 from shown import browse
@@ -286,7 +287,8 @@ def test_the_page_of_a_study_has_its_products_and_claims(study):
         assert f"**{product}**. " in page
         assert {*about["formats"]} & {*re.findall(rf"results/{product}\.(\w+)`", page)}
     for number, claim in enumerate(STUDIES[study].get("claims", []), start=1):
-        assert f"| {number} | {hooks.escape(claim['says'])} | {claim['section']} |" in page
+        link = f"[{number}](../verdicts.html#{study}-{number})"
+        assert f"| {link} | {hooks.escape(claim['says'])} | {claim['section']} |" in page
 
 
 def test_the_gallery_has_every_product_with_its_command():
@@ -308,6 +310,13 @@ def test_every_method_is_in_one_section_of_the_list():
             assert (f"]({paper})" in row) == bool(paper)
     papers = [paper for papers in sections.values() for paper in papers.values() if paper]
     assert f"| {len(papers)}, of {len({*papers})} papers |" in PAGES["README.md"]
+
+
+def test_the_list_of_measures_has_every_measure():
+    page = PAGES["guide/verdicts.md"].partition("## Measures")[2].partition("## Placebos")[0]
+    listed = {*re.findall(r"`([^`]+)`", page)}
+    parts = {word for name in OF_MAPS for word in name.split(" ", 1)}
+    assert {*MEASURES} - {*OF_MAPS} | parts <= listed
 
 
 def test_the_page_of_a_scale_counts_what_is_kept():

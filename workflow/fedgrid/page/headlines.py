@@ -29,10 +29,10 @@ def list_headlines(papers: list[Paper]) -> Iterator[dict]:
 
 
 def describe(bar: Bar) -> dict:
-    """Return the placebo with the largest gain, and what it says of the method's gain."""
+    """Return the placebo with the largest gain, and its gain with its interval."""
     placebo = max(bar.placebos, key=lambda each: each.mean, default=None)
     if placebo is None:
         return {}
     low, high = placebo.ends
-    gain = {"placebo_gain": placebo.mean, "placebo_low": low, "placebo_high": high}
-    return {"placebo": placebo.row["placebo_label"], **gain, "badge": placebo.row["verdict"]}
+    gain = {"placebo_gain": placebo.mean, "placebo_gain_low": low, "placebo_gain_high": high}
+    return {"placebo": placebo.row["placebo_label"], **gain}
