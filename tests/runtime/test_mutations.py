@@ -51,7 +51,8 @@ def stage(results: Path, name: str, told: tuple[str, dict[str, str]]) -> None:
     """A job as the workflow starts it."""
     out, (spec, inputs) = results / "again", told
     given = [f"{one}={results / path}" for one, path in inputs.items()]
-    words = [spec, "--inputs", *given, "--out", str(out / "made.npz")]
+    place = out / ("run" if name == "train" else "made.npz")
+    words = [spec, "--inputs", *given, "--out", str(place)]
     if name == "train":
         words += ["--checkpoint", str(out / "checkpoint"), "--device", "cpu", "--threads", "1"]
     STAGES[name].main(words)

@@ -67,7 +67,7 @@ for study in plan.studies:
                 entry=products.entry(study, product),
                 code=products.code(study, product),
             message:
-                f"draw: {study} {path.replace('/{claim}', ' of claim {wildcards.claim}')} ({{wildcards.scale}} scale)"
+                f"draw: {study} {product}{' of claim {wildcards.claim}' * (path != product)} ({{wildcards.scale}} scale)"
             shell:
                 'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
                 " -m fedgrid draw {params.product:q} --study {params.study:q} --entry {params.entry:q}"
