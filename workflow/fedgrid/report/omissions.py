@@ -14,7 +14,7 @@ from functools import partial
 
 import pandas as pd
 
-from fedgrid.analysis import metrics
+from fedgrid.analysis import figures, metrics, tables
 from fedgrid.analysis.scores import score_by
 from fedgrid.analysis.verdicts import LEVEL
 from fedgrid.partitions import write_label
@@ -55,11 +55,9 @@ def draw(
     ]
     if not rows:
         raise NothingToDrawError("no cell of these runs has several seeds: name several in `seed`")
-    labels = ranks.draw(runs, settings, study, scale, over, metric, baseline).set_index("family")
-    names = labels["family_label"].to_dict()
     for row in rows:
-        row |= {key: join_labels(row[key], names) for key in ("better_methods", "more", "fewer")}
-    return pd.DataFrame(rows).assign(of=metric, tail=join_tails(runs), scale=scale)
+        row |= {key: join_labels(study, row[key]) for key in ("better_methods", "more", "fewer")}
+    return pd.DataFrame(rows).assign(of=metric, tail=tables.join_values(runs, "tail"), scale=scale)
 
 
 def compare_cell(here: pd.DataFrame, rank, metric: str, baseline: str) -> Iterator[dict]:
@@ -115,14 +113,8 @@ def describe(part: str, found: list[str], whole: list[str]) -> dict:
     }
 
 
-def join_labels(families: list[str], names: dict[str, str]) -> str:
-    """Join the labels of families to one text."""
-    return ", ".join(names[family] for family in families)
-
-
-def join_tails(runs: pd.DataFrame) -> str:
-    """Write the number of last rounds whose evaluations count."""
-    return " or ".join(f"{tail:g}" for tail in runs["tail"].unique())
+def join_labels(study: Study, families: list[str]) -> str:
+    return ", ".join(figures.label(study, family, "method") for family in families)
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
