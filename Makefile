@@ -46,19 +46,9 @@ verdicts: $(VENV)/ready
 	python -m fedgrid verdicts --out results/verdicts.html
 	@echo "open results/verdicts.html"
 
-# The products that kept runs suffice to draw: a study and its files a line.
-define PICTURES
-fedsls figure1.svg convergence.svg concentration.svg figure4.svg weights.svg
-fedlmd figure2.svg figure4.svg reference.svg
-normalization leverage.svg
-privatization figure3.svg figure5.svg figure6.svg
-baselines ranks.svg personal_ranks.svg omissions.csv
-endef
-export PICTURES
-
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(VENV)/ready
-	@echo "$$PICTURES" | while read study files; do \
+	@drawable=$$(python docs/drawable.py) && echo "$$drawable" | while read study files; do \
 		$(SNAKEMAKE) --cores all --config study=$$study scale=small -- \
 			$$(printf "results/studies/$$study/small/%s " $$files) </dev/null || exit 1; done
 	mkdocs build --strict --quiet

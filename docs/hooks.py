@@ -31,7 +31,8 @@ ROOT = Path(__file__).parents[1]
 STUDIES, SCHEMA = ROOT / "workflow/studies", ROOT / "workflow/schemas/study.schema.yaml"
 RESULTS, VERDICTS = ROOT / "results", ROOT / "results/verdicts.html"
 DEFAULT = "fedsls"  # the study of config.yaml
-SHOWN = ("small", "quick")  # scales whose figures the pages show, the better one first
+SHOWN = ("small", "quick")  # scales whose products the pages show, the better one first
+FORMS = ("svg", "html", "csv")  # the first one that a product has is shown
 PICTURES = "pictures"  # the folder of the site with figures
 MARK = re.compile(r"^<!-- (\w+)((?: [\w.]+)*) -->\n.*?\n<!-- end -->$", re.MULTILINE | re.DOTALL)
 
@@ -222,26 +223,40 @@ def figures(name: str, up: str = "../") -> str:
     """Return the products of a study with their commands; `up` leads to the folder of the site."""
     products = study(name)["products"].items()
     entries = [show_product(name, product, of, up) for product, of in products]
-    entries.sort(key=lambda entry: "<img" not in entry)
+    entries.sort(key=lambda entry: ("<img" not in entry, "<table" not in entry))
     return "\n".join(['<div class="gallery" markdown>', *entries, "</div>"])
 
 
 def show_product(name: str, product: str, of: dict, up: str) -> str:
-    """Return what a product shows, the command that draws it, and the picture if it is drawn."""
-    form = next(form for form in ("svg", "html", "csv") if form in of["formats"])
+    """Return what a product shows, the command that draws it, and the product if it is drawn."""
+    form = next(form for form in FORMS if form in of["formats"])
     says = of.get("caption") or source.summary(product_module(name, product, of))
-    scale = next(filter(None, (s * is_drawn(name, s, product) for s in SHOWN)), "")
+    scale = next((one for one in SHOWN if place_of(name, one, product, form).exists()), "")
     asked = " ".join([f"study={name}"] * (name != DEFAULT) + [f"scale={scale}"] * bool(scale))
     command = f"snakemake --cores 2{f' --config {asked} --' * bool(asked)} results/{product}.{form}"
-    picture = f"{up}{PICTURES}/{name}/{scale}/{product}.svg"
-    shown = f'<a href="{picture}"><img alt="{product} of {name}" src="{picture}"></a>\n'
-    parts = [f"**{product}**. {says}", "", shown * bool(scale), f"`{command}`", ""]
+    shown = SHOW[form](place_of(name, scale, product, form), up) if scale else ""
+    parts = [f"**{product}**. {says}", "", shown, f"`{command}`", ""]
     return "\n".join(['<figure class="product" markdown>', *parts, "</figure>", ""])
 
 
-def is_drawn(name: str, scale: str, product: str) -> bool:
-    """Whether a figure has been drawn at a scale."""
-    return (RESULTS / f"studies/{name}/{scale}/{product}.svg").exists()
+def place_of(name: str, scale: str, product: str, form: str) -> Path:
+    """Return where a product of a study is at a scale."""
+    return RESULTS / f"studies/{name}/{scale}/{product}.{form}"
+
+
+def show_picture(path: Path, up: str) -> str:
+    """Return a figure as a picture that leads to itself."""
+    address = f"{up}{PICTURES}/{path.relative_to(RESULTS / 'studies').as_posix()}"
+    return f'<a href="{address}"><img alt="{path.stem}" src="{address}"></a>\n'
+
+
+def show_table(path: Path, up: str) -> str:
+    """Return the table of a file in HTML, in a box in which it scrolls."""
+    table = path.read_text().partition("<table")[2].partition("</table>")[0]
+    return f'<div class="shown" tabindex="0"><table{table}</table></div>\n' * bool(table)
+
+
+SHOW = {"svg": show_picture, "html": show_table, "csv": lambda path, up: ""}
 
 
 def list_pictures() -> list[Path]:

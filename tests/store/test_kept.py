@@ -27,7 +27,7 @@ from fedgrid.report import _product
 from fedgrid.report._kept import describe_code, describe_kept, describe_processors
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
-from fedgrid.store import identity, keeping, kept
+from fedgrid.store import identity, keeping, kept, trained_again
 from fedgrid.store import tables as collected
 from fedgrid.study import protocol
 from fedgrid.study.grid import Grid
@@ -852,6 +852,76 @@ def test_processors_are_named_if_runs_of_a_seed_had_different_ones():
 # -- the workflow -------------------------------------------------------------------------------
 
 OPTIONS = ("--config", "study=mini", "device=cpu")
+# -- kept runs that are trained again -------------------------------------------------------------
+
+
+AGAIN = ("--again", "2", "--seed", "7")
+
+
+@pytest.fixture
+def elsewhere(results, monkeypatch) -> Path:
+    """An empty folder of results after all runs were kept; training writes what they left.
+
+    The accuracy of FedProx differs in round 5.
+    """
+    keep_all(results)
+
+    def train(paths: list[str], folder: Path, options: list[str]) -> None:
+        for path in paths:
+            finish(folder, path.split("/")[-2], int(path[-1]))
+            file = folder / path / "metrics.csv"
+            table = pd.read_csv(file)
+            table.loc[table["round"] == 5, "accuracy"] += 0.25 * ("fedprox" in path)
+            write(file, table)
+
+    monkeypatch.setattr(trained_again, "train", train)
+    return results.with_name("elsewhere")
+
+
+def test_a_run_that_is_trained_again_is_compared_and_noted(elsewhere, store, capsys):
+    before = texts(store)
+    keep_all(elsewhere, *AGAIN)
+    same, other = rows_of(store / trained_again.NOTED)
+    assert ("fedavg" in same["path"], "fedprox" in other["path"]) == (True, True)
+    assert (same["same"], same["largest"], same["last"]) == ("True", "0", "0")
+    assert (other["same"], other["from_round"], other["last"]) == ("False", "5", "0")
+    assert float(other["largest"]) == pytest.approx(0.25)
+    assert (other["drawn_by"], other["code"], other["device"]) == ("7", MADE["code"], "AMD EPYC")
+    said = capsys.readouterr().out
+    assert f"{same['path']} has the kept evaluations" in said
+    assert f"{other['path']} has an accuracy that differs by 0.25 at most, from round 5 on" in said
+    assert {n: of for n, of in texts(store).items() if n != trained_again.NOTED} == before
+
+
+def test_every_method_is_drawn_before_another_run_of_the_same(elsewhere, store):
+    """What `results` has is not drawn, because it may be the kept run itself."""
+    keep_all(elsewhere, "--again", "1")
+    keep_all(elsewhere, "--again", "1")
+    assert sorted(row["path"].split("/")[-2] for row in rows_of(store / "again.csv")) == [
+        *BLOCK["method"]
+    ]
+    keep_all(elsewhere, "--again", "9")
+    assert len({row["path"] for row in rows_of(store / "again.csv")}) == len(RUNS)
+    with pytest.raises(UsageError, match="has all of them, or none counts today"):
+        keep_all(elsewhere, "--again", "1")
+    with pytest.raises(UsageError, match="--again 0 is no number of runs: give at least 1"):
+        keep_all(elsewhere, "--again", "0")
+
+
+def test_the_seed_decides_which_runs_are_drawn(elsewhere, store):
+    items = keeping.wanted_items(GRID, "mini", "quick", [])
+    by_seed = [trained_again.draw(items, store, elsewhere, 1, seed) for seed in range(9)]
+    assert len({*map(str, by_seed)}) > 1
+    assert by_seed[3] == trained_again.draw(items, store, elsewhere, 1, 3)
+
+
+def test_runs_that_could_not_be_trained_are_counted(elsewhere, monkeypatch, store):
+    monkeypatch.setattr(trained_again, "train", lambda *_: None)
+    with pytest.raises(SystemExit, match="2 of 2 runs could not be trained"):
+        keep_all(elsewhere, *AGAIN)
+    assert rows_of(store / trained_again.NOTED) == []
+
+
 OF_MINI = "results/table.csv results/convergence.csv"
 TARGETS = ("--", *OF_MINI.split())
 REDRAWN = {"mini_table": 1, "mini_convergence": 1, "results_table": 1, "results_convergence": 1}
@@ -910,3 +980,14 @@ def test_kept_runs_are_neither_trained_nor_is_their_data_needed(kept_project):
 def test_tables_with_kept_runs_are_verified(kept_project):
     said = in_project(kept_project, "fedgrid.commands.verify", "results")
     assert re.search(r"[1-9]\d* good, 0 altered, 0 missing, 0 stale, 0 unknown, 0 unrecorded", said)
+
+
+@pytest.mark.slow
+def test_a_kept_run_is_trained_again_by_one_command(kept_project):
+    """The kept numbers are made up, so they differ from the first evaluation on."""
+    command = ("fedgrid.commands.keep", "mini", "quick", "--again", "1", "--cores", "1")
+    said = in_project(kept_project, *command)
+    assert re.search(r"runs/mini/.* has an accuracy that differs by .*, from round 0 on", said)
+    (row,) = rows_of(kept_project / STORE / "again.csv")
+    assert row["code"] != MADE["code"]
+    assert (kept_project / "results" / row["path"] / "metrics.csv").exists()

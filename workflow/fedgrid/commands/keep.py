@@ -1,6 +1,7 @@
 """Keep the finished runs of a study with it, so that its products can be drawn without training.
 
     python -m fedgrid keep fedsls small
+    python -m fedgrid keep fedsls small --again 3
     python -m fedgrid keep --runs results/runs/fedlmd > workflow/studies/reference/fedlmd.csv
 
 The first command writes small tables to workflow/studies/reference/fedsls/small/ (`store/kept.py`
@@ -10,7 +11,10 @@ already stays. A run that is kept again replaces its rows, and a new one gets a 
 only adds lines. It says of how many runs of each method the code has changed since they were made.
 Tables of experiments, such as fidelity, are kept in folders of their own (`store/measured.py`).
 
-The second prints the runs of a folder as CSV, one row per run, or with --rounds one row per
+The second draws three kept runs, trains them again through Snakemake, and notes in again.csv of the
+same folder whether their evaluations are the kept ones (`store/trained_again.py`).
+
+The third prints the runs of a folder as CSV, one row per run, or with --rounds one row per
 evaluation. A study that names such a file (`reference:` or `curves:`) cites the accuracies in its
 tables (`report/_cited.py`).
 """
@@ -22,8 +26,8 @@ from pathlib import Path
 from fedgrid.report._cited import cite_runs
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import UsageError, known
-from fedgrid.store import kept
-from fedgrid.store.keeping import count_runs, is_finished, keep_items, wanted_items
+from fedgrid.store import kept, trained_again
+from fedgrid.store.keeping import Item, count_runs, is_finished, keep_items, wanted_items
 from fedgrid.store.measured import keep_measured
 from fedgrid.study.grid import Grid, list_sources, read_grid
 from fedgrid.study.paths import COLLECTED
@@ -41,6 +45,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--config", type=Path, default=CONFIG, help="which has your protocols")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--grid", nargs="+", default=[], help="only the runs of these grids")
+    parser.add_argument(
+        "--again", type=int, metavar="N", help="train N kept runs again, and note what differs"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="with --again: draws the runs")
+    parser.add_argument("--cores", default="all", help="with --again: for Snakemake")
     asked = parser.parse_args(arguments)
     everything = read_grid(asked.config)
     if asked.runs:
@@ -58,6 +67,8 @@ def keep(asked: argparse.Namespace, everything: Grid) -> None:
     scales = everything.studies.named(asked.study)["scales"]
     known("scale", asked.scale, scales)
     wanted = wanted_items(everything, asked.study, asked.scale, asked.grid)
+    if asked.again is not None:
+        return keep_again(asked, wanted)
     there = {path: item for path, item in wanted.items() if is_finished(item, asked.results)}
     if not (keep_experiments(asked, everything) or count_runs(there)):
         raise UsageError(
@@ -77,6 +88,23 @@ def keep(asked: argparse.Namespace, everything: Grid) -> None:
     for sentence in describe_code(made):
         print(sentence)
     print(f"{missing} runs of the grids are not finished in {asked.results}")
+
+
+def keep_again(asked: argparse.Namespace, wanted: dict[str, Item]) -> None:
+    """Train drawn runs again, and note what differs; say it of each."""
+    folder = kept.store_folder(asked.study, asked.scale)
+    drawn = trained_again.draw(wanted, folder, asked.results, asked.again, asked.seed)
+    settings = [f"study={asked.study}", f"scale={asked.scale}", "kept=false"]
+    file = ["--configfile", str(asked.config)] * (asked.config != CONFIG)
+    options = ["--cores", asked.cores, *file, "--config", *settings]
+    trained_again.train(drawn, asked.results, options)
+    noted = trained_again.note(drawn, folder, asked.results, asked.seed)
+    for row in noted:
+        far = "an accuracy that differs by {largest} at most, from round {from_round} on"
+        said = "the kept evaluations" if row["same"] == "True" else far.format(**row)
+        print(f"{row['path']} has {said}")
+    if len(noted) < len(drawn):
+        cli.fail(f"{len(drawn) - len(noted)} of {len(drawn)} runs could not be trained")
 
 
 def keep_experiments(asked: argparse.Namespace, everything: Grid) -> list[str]:
