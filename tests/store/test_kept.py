@@ -24,7 +24,7 @@ from PIL import Image
 from conftest import ENVIRONMENT, copied
 from fedgrid.commands import collect, draw, keep
 from fedgrid.report import _product
-from fedgrid.report._kept import describe_code, describe_kept, describe_processors
+from fedgrid.report._kept import describe_again, describe_code, describe_kept, describe_processors
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import identity, keeping, kept, trained_again
@@ -913,6 +913,36 @@ def test_the_seed_decides_which_runs_are_drawn(elsewhere, store):
     by_seed = [trained_again.draw(items, store, elsewhere, 1, seed) for seed in range(9)]
     assert len({*map(str, by_seed)}) > 1
     assert by_seed[3] == trained_again.draw(items, store, elsewhere, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("noted", "said"),
+    [
+        ({}, ""),
+        (
+            {0: [("2026-01-02", "True", "0")], 9: [("2026-05-05", "False", "0.5")]},
+            "Trained again (2026-01-02): 1 of these 3 kept runs, with the same numbers.",
+        ),
+        (
+            {
+                0: [("2026-01-02", "False", "0.7"), ("2026-01-04", "True", "0")],
+                1: [("2026-01-03", "False", "0.0123")],
+            },
+            "Trained again (2026-01-03 to 2026-01-04): 2 of these 3 kept runs, 1 with the same "
+            "numbers, and 1 with a last accuracy that differs by up to 1.23 points.",
+        ),
+    ],
+)
+def test_a_caption_says_how_far_runs_are_that_were_trained_again(noted, said):
+    """The last time that a run was trained again counts, and only those of the product do."""
+    rows = [
+        {"path": path_of("runs", seed=seed).rpartition("/")[0]}
+        | dict(zip(("date", "same", "last"), row, strict=True))
+        for seed, of_seed in noted.items()
+        for row in of_seed
+    ]
+    sources = [("runs", flags(kept_seeds=(0, 1, 2), seeds=4))]
+    assert describe_again(sources, rows) == said
 
 
 def test_runs_that_could_not_be_trained_are_counted(elsewhere, monkeypatch, store):

@@ -1,7 +1,8 @@
 """Say in a caption how many of a product's runs are kept with the study, and what made them.
 
-It also says what has changed in the code since they were made (`store/identity.py`), and whether
-runs of a seed were made on different processors.
+It also says how many were trained again and how far they are from what is kept
+(`store/trained_again.py`), or else what has changed in the code since they were made
+(`store/identity.py`), and whether runs of a seed were made on different processors.
 """
 
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ import pandas as pd
 
 from fedgrid.runtime.names import in_words
 from fedgrid.store.identity import ENGINE, UNRECORDED
-from fedgrid.store.kept import CHANGED, Entry
+from fedgrid.store.kept import CHANGED, Entry, Rows
 from fedgrid.study.paths import OF_RUN, RUN, collecting_stage
 from fedgrid.study.protocol import AXES
 
@@ -47,10 +48,8 @@ def describe_processors(sources: Sources, index: dict[str, Entry]) -> str:
 
     The index has the processor of a kept run; collected tables do not have that of other runs.
     """
-    kept = [table[table[KEPT]][[*AXES]] for kind, table in sources if is_of_runs(kind, table)]
-    runs = pd.concat(kept or [pd.DataFrame(columns=[*AXES])]).drop_duplicates()
-    paths = [f"runs/{RUN.format(**names)}" for names in runs.to_dict("records")]
-    runs["device"] = [index[path]["device"] if path in index else None for path in paths]
+    runs = list_kept_runs(sources)
+    runs["device"] = [index[path]["device"] if path in index else None for path in runs["path"]]
     several = runs.groupby(PAIRED)["device"].transform("nunique") > 1
     counts = runs.loc[several, "device"].value_counts()
     if counts.empty:
@@ -62,6 +61,31 @@ def describe_processors(sources: Sources, index: dict[str, Entry]) -> str:
         f"Runs of one seed were made on different processors ({counted}), whose roundings can move "
         "an accuracy by more than a point."
     )
+
+
+def list_kept_runs(sources: Sources) -> pd.DataFrame:
+    """Return a row per kept run, with its names and its path."""
+    kept = [table[table[KEPT]][[*AXES]] for kind, table in sources if is_of_runs(kind, table)]
+    runs = pd.concat(kept or [pd.DataFrame(columns=[*AXES])]).drop_duplicates()
+    return runs.assign(path=[f"runs/{RUN.format(**names)}" for names in runs.to_dict("records")])
+
+
+def describe_again(sources: Sources, noted: Rows) -> str:
+    """Say how many kept runs were trained again, and how far they are from what is kept; or "".
+
+    `noted` are the rows of runs that were trained again; of each run the last row counts.
+    """
+    paths, latest = {*list_kept_runs(sources)["path"]}, {row["path"]: row for row in noted}
+    found = [row for path, row in latest.items() if path in paths]
+    if not found:
+        return ""
+    dates = sorted({row["date"] for row in found})
+    far = [100 * float(row["last"]) for row in found if row["same"] != "True"]
+    said = f"{len(found) - len(far)} with the same numbers" if far else "with the same numbers"
+    if far:
+        said += f", and {len(far)} with a last accuracy that differs by up to {max(far):.2f} points"
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return f"Trained again ({when}): {len(found)} of these {len(paths)} kept runs, {said}."
 
 
 def is_of_runs(kind: str, table: pd.DataFrame) -> bool:

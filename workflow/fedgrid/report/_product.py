@@ -13,6 +13,7 @@ from fedgrid.runtime import cli
 from fedgrid.runtime.code import contract
 from fedgrid.runtime.names import NothingToDrawError, UsageError, listed
 from fedgrid.store.kept import CHANGED, read_index
+from fedgrid.store.trained_again import read_noted
 from fedgrid.study.paths import COLLECTED, OF_RUN, TEXTS
 from fedgrid.study.products import (
     BEST,
@@ -103,8 +104,9 @@ def describe_kept(product: str, paths: dict[str, Path], tables: dict, store: Pat
     for sentence in changes:
         cli.warn(f"{product}: {sentence} To train them again, add --config kept=false")
     index = read_index(store)
-    said = [kept.describe_kept(sources, index), *changes, kept.describe_processors(sources, index)]
-    return " ".join(filter(None, said))
+    again = kept.describe_again(sources, read_noted(store))
+    said = [kept.describe_kept(sources, index), *([again] if again else changes)]
+    return " ".join(filter(None, [*said, kept.describe_processors(sources, index)]))
 
 
 def add_kept_column(table, said: str):
