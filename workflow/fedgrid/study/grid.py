@@ -430,19 +430,25 @@ class Grid(Resolver):
         module = products.product_module(study, name, entry)
         Checker(self, there, about.get("published", {})).check(module, entry.get("with", {}))
 
-    def _check_block(self, block: Mapping[str, Any]) -> None:
+    def check_conditions(self, block: Mapping[str, Any]) -> None:
+        """Refuse protocols, datasets and partitions that are unknown, or do not go together."""
         for axis in AXES:
-            if not listed(block.get(axis)):
-                raise UsageError(f"a grid needs a {axis}")
             for name in listed(block[axis]):
                 checks.check_length(axis, str(name))
-        protocols, datasets, partitions, methods, seeds = (listed(block[axis]) for axis in AXES)
+        protocols, datasets, partitions, *_ = (listed(block[axis]) for axis in AXES)
         for name, dataset in product(protocols, datasets):
             self._check_protocol(name, dataset)
         for partition, dataset in product(partitions, datasets):
             checks.check_partition(str(partition), dataset)
         for name, partition, dataset in product(protocols, partitions, datasets):
             checks.check_whole_writers(name, self.protocol(name), str(partition), dataset)
+
+    def _check_block(self, block: Mapping[str, Any]) -> None:
+        for axis in AXES:
+            if not listed(block.get(axis)):
+                raise UsageError(f"a grid needs a {axis}")
+        self.check_conditions(block)
+        protocols, datasets, _, methods, seeds = (listed(block[axis]) for axis in AXES)
         for name, dataset, protocol in product(methods, datasets, protocols):
             self._check_method(name, dataset, protocol)
         for axis in AXES:
