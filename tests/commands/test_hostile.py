@@ -52,12 +52,11 @@ from fedgrid.partitions import dirichlet
 from fedgrid.partitions.dirichlet import RECIPES
 from fedgrid.report import _product
 from fedgrid.report.fedsls import table1, weights
-from fedgrid.runtime import cli
+from fedgrid.runtime import cli, schema
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError
 from fedgrid.stages import saliency
 from fedgrid.store import tables as collected
-from fedgrid.study import schema
 from fedgrid.study.protocol import AXES
 from fedgrid.training import results, rounds
 from fedgrid.training.build import read_artifact

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from conftest import answers, forget
+from fedgrid.runtime import schema
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
-from fedgrid.study import schema
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import stage_modules
 from fedgrid.study.paths import COLLECTED, RUN
@@ -344,7 +344,7 @@ def test_imports_inside_functions_are_followed():
 
 
 def test_every_module_is_reached_from_an_entry_point():
-    entries = ["study.schema", "experiments.costs", "notebook.api", "__main__"]
+    entries = ["experiments.costs", "notebook.api", "__main__"]
     entries += ["datasets._folder", "datasets._npz"]  # of data of one's own
     entries += ["runtime.watch.remaining", "runtime.timers", "runtime.groups"]  # of the Snakefile
     entries += ["study.given", "study.jobs"]
