@@ -8,7 +8,6 @@ error; a few in a process of their own, whose exit status and streams are what p
 import ast
 import hashlib
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -96,19 +95,6 @@ def test_help_says_what_the_stage_does_and_imports_nothing_that_takes_long(name,
     imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines()}
     assert "argparse" in imported
     assert not imported & SLOW
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_help_may_be_read_in_part(unbuffered):
-    reads, writes = os.pipe()
-    os.close(reads)  # as `head` does, once it has its lines
-    environment = ENVIRONMENT | {"PYTHONPATH": str(PACKAGE.parent), "PYTHONUNBUFFERED": unbuffered}
-    process = subprocess.run(
-        (sys.executable, "-m", "fedgrid"), env=environment, text=True, stdout=writes,
-        stderr=subprocess.PIPE, timeout=600,
-    )  # fmt: skip
-    os.close(writes)
-    assert (process.returncode, process.stderr) == (0, "")
 
 
 # -- mistakes in what is configured ---------------------------------------------------------------

@@ -51,7 +51,7 @@ class Products:
 
     def copied(self, study: str) -> list[tuple[str, str]]:
         """Return the study's products with their paths, once more for those about one claim."""
-        of_claims = [(name, f"{name}/{{claim}}") for name in self.by_claim(study)]
+        of_claims = [(name, f"{name}/{{claim}}") for name in self.plan.grid.judging(study)]
         return [(name, name) for name in self.plan.studies[study]["products"]] + of_claims
 
     # -- sources ---------------------------------------------------------------------------------
@@ -126,15 +126,6 @@ class Products:
         found = asked(lambda wildcards: caption or source.summary(module))
         return {"about": found} if path == product else {}
 
-    def is_by_claim(self, study: str, product: str) -> bool:
-        return source.literal(self.module(study, product), "BY_CLAIM", False)
-
-    def by_claim(self, study: str) -> list[str]:
-        """Return the products of a study that can be drawn for one claim."""
-        return [
-            name for name in self.plan.studies[study]["products"] if self.is_by_claim(study, name)
-        ]
-
     @per_job
     def entry(self, study: str, product: str, wildcards) -> str | list[str]:
         about, claim = self.plan.studies[study]["products"][product], wildcards.get("claim")
@@ -150,6 +141,6 @@ class Products:
         """
         runs = self.plan.grid.sources(study, scale, product).get("runs", "")
         grid = runs.partition("/")[2]
-        if not (grid and self.plan.grid.part() and self.is_by_claim(study, product)):
+        if not (grid and self.plan.grid.part() and product in self.plan.grid.judging(study)):
             return {}
         return {"grid": self.plan.grid.judged_blocks(study, scale, grid)}

@@ -58,7 +58,6 @@ LINKED_MB = 2000  # the memory of a job that links a run
 class Runs:
     def __init__(self, plan: Plan):
         self.plan = plan
-        self.first_names: dict[tuple, Names] = {}
 
     def resolve(self, wildcards) -> Run:
         """Return the run of a path's names.
@@ -139,11 +138,12 @@ class Runs:
 
     def first_name(self, run: Run) -> Names | None:
         """Return the names under which a resolved run is trained, if these are not its own."""
-        names = tuple(run["name"].items())
-        if names not in self.first_names:  # a job asks for its inputs, its memory and its GPU
-            self.first_names[names] = self.plan.grid.first_name(run)
-        first = self.first_names[names]
+        first = self.find_first(tuple(run["name"].items()))
         return None if first == run["name"] else first
+
+    @remember_answers  # a job asks for its inputs, its memory and its GPU
+    def find_first(self, names: tuple[tuple[str, Any], ...]) -> Names:
+        return self.plan.grid.first_name(self.resolve_names(names))
 
     def is_linked(self, wildcards) -> bool:
         """Return whether a path's run is trained under another name, and linked from there.

@@ -161,7 +161,7 @@ class Grid(Resolver):
     def families(self, study: str) -> dict[str, str]:
         """Return the family of every method, if the study's claims are about tuned methods."""
         about = self.studies[study]
-        if not any(map(products.chooses_methods, self._judging(study).values())):
+        if not any(map(products.chooses_methods, self.judging(study).values())):
             return {}
         methods = [n for scale in about["scales"] for n in self._names(study, scale)["method"]]
         return {name: self.family(name) for name in methods}
@@ -388,7 +388,7 @@ class Grid(Resolver):
     def _check_stated(self, study: str, about: Study) -> None:
         """Refuse unknown names in what the study states about its runs."""
         published = about.get("published", {})
-        judged = {grid for entry in self._judging(study).values() for grid in list_grids(entry)}
+        judged = {grid for entry in self.judging(study).values() for grid in list_grids(entry)}
         stated.check_published(published, self._names_in(study))
         names = self._names_in(study, judged)
         names.method.update(self.families(study).values())
@@ -408,8 +408,8 @@ class Grid(Resolver):
             block for place in kept for block in self._blocks(study, *place)
         )
 
-    def _judging(self, study: str) -> dict[str, Product]:
-        """Return the products about claims."""
+    def judging(self, study: str) -> dict[str, Product]:
+        """Return the products about claims, which can be drawn for one claim."""
         return {
             name: entry
             for name, entry in self.studies[study]["products"].items()
