@@ -19,13 +19,13 @@ from fedgrid.analysis.claim_text import write_test
 from fedgrid.page.write import write_page
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import listed, registered
+from fedgrid.runtime.schema import read_rules
 from fedgrid.store import kept as stored
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import SUMMED
 from fedgrid.study.products import product_module
 from fedgrid.study.protocol import AXES, PROTOCOL
 from fedgrid.study.reading import read_studies, read_study
-from fedgrid.study.schema import read_rules
 
 ROOT = Path(__file__).parents[1]
 STUDIES, SCHEMA = ROOT / "workflow/studies", ROOT / "workflow/schemas/study.schema.yaml"

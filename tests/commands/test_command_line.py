@@ -8,7 +8,6 @@ error; a few in a process of their own, whose exit status and streams are what p
 import ast
 import hashlib
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -98,19 +97,6 @@ def test_help_says_what_the_stage_does_and_imports_nothing_that_takes_long(name,
     assert not imported & SLOW
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_help_may_be_read_in_part(unbuffered):
-    reads, writes = os.pipe()
-    os.close(reads)  # as `head` does, once it has its lines
-    environment = ENVIRONMENT | {"PYTHONPATH": str(PACKAGE.parent), "PYTHONUNBUFFERED": unbuffered}
-    process = subprocess.run(
-        (sys.executable, "-m", "fedgrid"), env=environment, text=True, stdout=writes,
-        stderr=subprocess.PIPE, timeout=600,
-    )  # fmt: skip
-    os.close(writes)
-    assert (process.returncode, process.stderr) == (0, "")
-
-
 # -- mistakes in what is configured ---------------------------------------------------------------
 
 
@@ -156,26 +142,25 @@ def edit(workflow: Path, name: str, old: str, new: str) -> None:
 
 
 CONFIGURED = {
-    "unknown scale": config("scale=papr"),
     "unknown study": config("study=fedslss"),
     "unknown dataset": config("dataset=digts"),
-    "unknown method": config("method=fedavgg"),
     "unknown protocol": config("protocol=fedsls-quik"),
     "unknown key": config("sead=0"),
     "no whole seed": config("seed=one"),
+    "negative seed": overlay(seed=-1),
+    "unknown device": overlay(device="gpu"),
+    "unknown backend": overlay(backend="vmap"),
     "unknown tracker": config("log=wandb,tensorbord"),
     "number for a tracker": overlay(log=3),
     "text for threads": config("threads=two"),
+    "no threads": overlay(threads=0),
     "alpha of 0": config("partition=dir0"),
     "negative alpha": config("partition=dir-1"),
     "unknown partition": config("partition=foo"),
-    "unknown hyper-parameter": variant(moon={"muu": 1.0}),
-    "text for a number": variant(moon={"mu": "high"}),
     "fraction for a whole number": variant(moon={"projection": 2.5}),
     "no hyper-parameters": variant(moon=3),
     "typo in a variant nobody asks for": overlay(variants={"mine": {"moon": {"muu": 1.0}}}),
     "unknown field of a protocol": protocol(round=3),
-    "unknown base": protocol(base="fedsls-quik"),
     "base of itself": protocol(base="mine"),
     "more clients than samples": protocol(clients=2000),
     "nobody takes part": protocol(participation=0.01),
@@ -185,20 +170,12 @@ CONFIGURED = {
     "unknown weights": protocol(model="resnet18", weights="imagnet"),
     "unknown key of a study": study("\nscales:", "\nscale:"),
     "broken study": study("\nproducts:", "\nproducts: ["),
-    "unknown method in `tuned`": study("\n  fedprox:\n", "\n  fedproxx:\n"),
-    "unknown grid of a product": study(
-        "runs: runs/table1}, formats: [csv, tex", "runs: runs/tabel1}, formats: [csv, tex"
-    ),
     "unknown source of a product": study("{costs: costs}", "{costs: cost}"),
     "source that a product does not take": study("{costs: costs}", "{cost: costs}"),
     "experiment that no scale has": study("from: {costs: costs}", "from: {costs: fidelity}"),
     "unknown product": study("  table1: {from", "  tabel1: {from"),
     "unknown format": study(
         "table1}, formats: [csv, tex, html]", "table1}, formats: [csv, tex, htm]"
-    ),
-    "claim without bounds": study(
-        "    over: [autoencoder-f4, autoencoder-f8]\n    least: 0\n",
-        "    over: [autoencoder-f4, autoencoder-f8]\n",
     ),
     "number of a dataset that is a sum": file(
         "datasets/digits.py", "TRAIN = 1_442", "TRAIN = 1400 + 42"
@@ -313,7 +290,6 @@ COMMANDED = {
     "another table": "draw table1 --study fedsls --show results/table1.csv",
     "no source to draw from": f"{DRAW} --sources runs=nowhere.csv --out results/new.csv",
     "another source": f"{DRAW} --sources run=runs.csv --out results/new.csv",
-    "unknown kind to collect": "collect rums '[]' --out results/new.csv",
     "no runs to collect": f"collect runs {shlex.quote(json.dumps(BLOCKS))} --out results/new.csv",
 }
 

@@ -14,18 +14,19 @@ from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity.setting import check_counts
 from fedgrid.runtime import names
 from fedgrid.runtime.code import contract, source
+from fedgrid.runtime.schema import make_validator
 from fedgrid.study.checks import check_keywords, check_needs, check_protocol
 from fedgrid.study.command import resolve_run, run_parser
 from fedgrid.study.grid import Grid
 from fedgrid.study.options import Checker
 from fedgrid.study.products import check_product
 from fedgrid.study.protocol import PROTOCOL, SCHEMAS
-from fedgrid.study.schema import make_validator
 from fedgrid.study.stated import collect_names
 from fedgrid.training.build import ARTIFACTS, build_method
 
-# It names words of files of the package, which these tests replace: it is read before.
+# They name words of files of the package, which these tests replace: they are read before.
 make_validator(SCHEMAS / "study.schema.yaml", "costs", True)
+contract.read_rules("method")
 
 KINDS = {"datasets": datasets, "methods": methods, "models": models}
 

@@ -41,7 +41,7 @@ def test_a_letter_that_the_terminal_lacks_is_replaced(encoding, place):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", [SHOW, ("verify", "--help"), ("--help",), ("--version",)])
+@pytest.mark.parametrize("words", [SHOW, ("verify", "--help"), ("--help",), ("--version",), ()])
 def test_a_closed_pipe_ends_a_command_quietly(words, unbuffered, place):
     read, write = os.pipe()
     os.close(read)

@@ -184,17 +184,13 @@ def as_written(table: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("kind", COLLECTED)
-def test_a_table_from_kept_runs_is_that_from_results(kind, results):
+def test_a_table_from_kept_runs_is_that_from_results(kind, results, store, tmp_path):
+    """The function that collects, and the command."""
     keep_all(results)
     expected, found = (as_written(there(kind, folder)) for folder in (results, NOWHERE))
     assert not expected.pop("kept").any()
     assert found.pop("kept").all()
     pd.testing.assert_frame_equal(found, expected, check_dtype=False, rtol=1e-7, atol=0)
-
-
-@pytest.mark.parametrize("kind", COLLECTED)
-def test_the_command_reads_what_the_function_reads(kind, results, store, tmp_path):
-    keep_all(results)
     blocks = GRID.narrow_blocks(*WHAT)
     protocols = json.dumps(GRID.list_protocols(blocks))
     ids = dict.fromkeys(row["id"] for row in rows_of(store / f"{kind}.csv"))

@@ -4,6 +4,7 @@ Arguments of commands are short ones on the command line, and long ones in a fil
 """
 
 from collections.abc import Callable
+from functools import wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,20 @@ def asked(function: Asked) -> Asked:
     return function
 
 
-def code_of(*modules: str) -> Asked:
-    """Return the hash of all code that can change a result of modules, once a job is planned."""
-    return asked(lambda wildcards: source.fingerprint(*modules))
+def per_job(find: Callable[..., Any]) -> Callable[..., Asked]:
+    """Let a function that is called without its `wildcards` return a function of them."""
+
+    @wraps(find)
+    def ask(*given: Any) -> Asked:
+        return asked(lambda wildcards: find(*given, wildcards=wildcards))
+
+    return ask
+
+
+@per_job
+def code_of(*modules: str, wildcards) -> str:
+    """Return the hash of all code that can change a result of modules."""
+    return source.fingerprint(*modules)
 
 
 def write_in_file(plan: Plan, words: list[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from snakemake.io import ancient
 
-from fedgrid.plan.asked import Asked, asked, shorten
+from fedgrid.plan.asked import per_job, shorten
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.runtime.code import source
 from fedgrid.runtime.files import checksum
@@ -25,36 +25,28 @@ class Experiments:
     def __init__(self, plan: Plan):
         self.plan = plan
 
-    def setting(self, kind: str) -> Asked:
-        return asked(lambda wildcards: json.dumps(self.find_setting(kind, wildcards)))
+    @per_job
+    def setting(self, kind: str, wildcards) -> str:
+        return json.dumps(self.find_setting(kind, wildcards))
 
     def find_setting(self, kind: str, wildcards) -> dict[str, Any]:
         return self.plan.grid.experiment(wildcards.study, wildcards.scale, kind)
 
-    def code(self, module: str, network: str) -> Asked:
-        kind = module.partition(".")[0]
-
-        @asked
-        def find_code(wildcards) -> str:
-            model = self.find_setting(kind, wildcards)[network]
-            return source.fingerprint(f"experiments.{module}", f"models.{model}")
-
-        return find_code
+    @per_job
+    def code(self, module: str, network: str, wildcards) -> str:
+        model = self.find_setting(module.partition(".")[0], wildcards)[network]
+        return source.fingerprint(f"experiments.{module}", f"models.{model}")
 
     def images(self, wildcards) -> dict[str, str]:
         names = self.find_setting("fidelity", wildcards)["images"]
         return {name: f"results/data/{name}/meta.json" for name in names}
 
-    def weights(self, network: str) -> Asked:
-
-        @asked
-        def find_weights(wildcards) -> dict[str, str]:
-            setting = self.find_setting("fidelity", wildcards)
-            weights = setting[NETWORKS[network]]
-            path = f"results/weights/{setting[network]}-{weights}.safetensors"
-            return {} if weights == "none" else {"weights": ancient(path)}
-
-        return find_weights
+    @per_job
+    def weights(self, network: str, wildcards) -> dict[str, str]:
+        setting = self.find_setting("fidelity", wildcards)
+        weights = setting[NETWORKS[network]]
+        path = f"results/weights/{setting[network]}-{weights}.safetensors"
+        return {} if weights == "none" else {"weights": ancient(path)}
 
     def maps(self, wildcards) -> dict[str, str]:
         folder = self.plan.experiments_folder.format(**wildcards)

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Iterator
 
-from fedgrid.plan.asked import Asked, asked, code_of, shorten
+from fedgrid.plan.asked import Asked, asked, code_of, per_job, shorten
 from fedgrid.plan.configuration import Plan
 from fedgrid.plan.experiments import Experiments
 from fedgrid.plan.tables import Tables
@@ -44,40 +44,37 @@ class Products:
             for ext in self.plan.studies[study]["products"][name]["formats"]
         ]
 
-    def whole_study(self, study: str) -> Asked:
+    @per_job
+    def whole_study(self, study: str, wildcards) -> list[str]:
         folder = self.plan.folder.format(study=study, scale=self.plan.config["scale"])
-        return asked(lambda wildcards: self.all_files(study, folder))
+        return self.all_files(study, folder)
 
     def copied(self, study: str) -> list[tuple[str, str]]:
         """Return the study's products with their paths, once more for those about one claim."""
-        of_claims = [(name, f"{name}/{{claim}}") for name in self.by_claim(study)]
+        of_claims = [(name, f"{name}/{{claim}}") for name in self.plan.grid.judging(study)]
         return [(name, name) for name in self.plan.studies[study]["products"]] + of_claims
 
     # -- sources ---------------------------------------------------------------------------------
 
-    def sources(self, study: str, product: str) -> Asked:
+    @per_job
+    def sources(self, study: str, product: str, wildcards) -> dict[str, str]:
         """Return the files of a product's sources, or of one claim's, by their names in its file.
 
         UsageError for a product for which the configuration leaves no runs.
         """
-
-        @asked
-        def find_sources(wildcards) -> dict[str, str]:
-            scale = wildcards.scale
-            if not wildcards.get("claim"):
-                self.plan.grid.check_product(study, scale, product)
-            said = describe_uneven_tries(self.plan.grid, study, scale, product)
-            if said and not self.has_warned:
-                self.plan.snakemake.say(said, logging.WARNING)
-                self.has_warned = True
-            return {
-                name: f"{self.plan.folder}/{text}.csv".format(study=study, scale=scale)
-                if text.partition("/")[0] in COLLECTED
-                else self.experiments.file(study, scale, text)
-                for name, text in self.find_texts(study, product, wildcards).items()
-            }
-
-        return find_sources
+        scale = wildcards.scale
+        if not wildcards.get("claim"):
+            self.plan.grid.check_product(study, scale, product)
+        said = describe_uneven_tries(self.plan.grid, study, scale, product)
+        if said and not self.has_warned:
+            self.plan.snakemake.say(said, logging.WARNING)
+            self.has_warned = True
+        return {
+            name: f"{self.plan.folder}/{text}.csv".format(study=study, scale=scale)
+            if text.partition("/")[0] in COLLECTED
+            else self.experiments.file(study, scale, text)
+            for name, text in self.find_texts(study, product, wildcards).items()
+        }
 
     def find_texts(self, study: str, product: str, wildcards) -> dict[str, str]:
         """Return the sources of a product by name, or those of the claim that its path names."""
@@ -88,20 +85,16 @@ class Products:
 
     # -- what makes a product stale --------------------------------------------------------------
 
-    def content(self, study: str, product: str) -> Asked:
+    @per_job
+    def content(self, study: str, product: str, wildcards) -> str:
         """Return a hash of a product's runs, or of one claim's, with their settings and code.
 
         Without it, a product would look finished although its sources failed: Snakemake does not
         remake a missing file if a later one looks finished.
         """
-
-        @asked
-        def find_content(wildcards) -> str:
-            scale = wildcards.get("scale", self.plan.config["scale"])
-            texts = self.find_texts(study, product, wildcards).values()
-            return hash_facts([self.hash_source(study, scale, text) for text in texts])
-
-        return find_content
+        scale = wildcards.get("scale", self.plan.config["scale"])
+        texts = self.find_texts(study, product, wildcards).values()
+        return hash_facts([self.hash_source(study, scale, text) for text in texts])
 
     def hash_source(self, study: str, scale: str, text: str) -> str:
         kind, _, grid = text.partition("/")
@@ -133,27 +126,13 @@ class Products:
         found = asked(lambda wildcards: caption or source.summary(module))
         return {"about": found} if path == product else {}
 
-    def is_by_claim(self, study: str, product: str) -> bool:
-        return source.literal(self.module(study, product), "BY_CLAIM", False)
-
-    def by_claim(self, study: str) -> list[str]:
-        """Return the products of a study that can be drawn for one claim."""
-        return [
-            name for name in self.plan.studies[study]["products"] if self.is_by_claim(study, name)
-        ]
-
-    def entry(self, study: str, product: str) -> Asked:
-        about = self.plan.studies[study]["products"][product]
+    @per_job
+    def entry(self, study: str, product: str, wildcards) -> str | list[str]:
+        about, claim = self.plan.studies[study]["products"][product], wildcards.get("claim")
         shown = {key: about[key] for key in ("draw",) if key in about}
-
-        @asked
-        def find_entry(wildcards) -> str | list[str]:
-            claim = wildcards.get("claim")
-            options = about.get("with", {}) | ({"claim": int(claim)} if claim else {})
-            options |= self.whole_grid(study, wildcards.scale, product)
-            return shorten(self.plan, json.dumps(shown | {"with": options}, sort_keys=True))
-
-        return find_entry
+        options = about.get("with", {}) | ({"claim": int(claim)} if claim else {})
+        options |= self.whole_grid(study, wildcards.scale, product)
+        return shorten(self.plan, json.dumps(shown | {"with": options}, sort_keys=True))
 
     def whole_grid(self, study: str, scale: str, product: str) -> dict[str, list]:
         """Return the option `grid` of a product about claims, if a part of the study is asked for.
@@ -162,6 +141,6 @@ class Products:
         """
         runs = self.plan.grid.sources(study, scale, product).get("runs", "")
         grid = runs.partition("/")[2]
-        if not (grid and self.plan.grid.part() and self.is_by_claim(study, product)):
+        if not (grid and self.plan.grid.part() and product in self.plan.grid.judging(study)):
             return {}
         return {"grid": self.plan.grid.judged_blocks(study, scale, grid)}

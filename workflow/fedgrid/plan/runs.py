@@ -1,6 +1,7 @@
 """What the jobs of a run need: inputs, settings, code, memory and GPUs.
 
-Most methods of `Runs` return a function of a job's wildcards, as Snakemake's directives take it.
+Called without their `wildcards`, the methods with `@per_job` return a function of them, as
+Snakemake's directives take it.
 """
 
 import json
@@ -20,7 +21,7 @@ from fedgrid.partitions import (
     describe_clients,
     takes_writers,
 )
-from fedgrid.plan.asked import Asked, asked
+from fedgrid.plan.asked import Asked, asked, per_job
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.runtime import forced, machine
 from fedgrid.runtime.code import source
@@ -57,7 +58,6 @@ LINKED_MB = 2000  # the memory of a job that links a run
 class Runs:
     def __init__(self, plan: Plan):
         self.plan = plan
-        self.first_names: dict[tuple, Names] = {}
 
     def resolve(self, wildcards) -> Run:
         """Return the run of a path's names.
@@ -78,21 +78,17 @@ class Runs:
 
     # -- inputs ----------------------------------------------------------------------------------
 
-    def inputs(self, *names: str) -> Asked:
+    @per_job
+    def inputs(self, *names: str, wildcards) -> dict[str, str]:
         """Return a stage's inputs by name; `needs` stands for those of the method."""
-
-        @asked
-        def find_inputs(wildcards) -> dict[str, str]:
-            run = self.resolve(wildcards)
-            if "metrics" in names:
-                self.check_state(run)
-            paths, wanted = input_paths(run), [name for name in names if name != "needs"]
-            wanted += list_needed_stages(run) if "needs" in names else []
-            found = {name: input_file(name, paths[name]) for name in wanted if name in paths}
-            first = self.first_name(run) if "needs" in names else None
-            return found | ({"first": FILES["metrics"].format(**first)} if first else {})
-
-        return find_inputs
+        run = self.resolve(wildcards)
+        if "metrics" in names:
+            self.check_state(run)
+        paths, wanted = input_paths(run), [name for name in names if name != "needs"]
+        wanted += list_needed_stages(run) if "needs" in names else []
+        found = {name: input_file(name, paths[name]) for name in wanted if name in paths}
+        first = self.first_name(run) if "needs" in names else None
+        return found | ({"first": FILES["metrics"].format(**first)} if first else {})
 
     def check_state(self, run: Run) -> None:
         """Refuse work on a run whose last state would be too large to be kept."""
@@ -142,11 +138,12 @@ class Runs:
 
     def first_name(self, run: Run) -> Names | None:
         """Return the names under which a resolved run is trained, if these are not its own."""
-        names = tuple(run["name"].items())
-        if names not in self.first_names:  # a job asks for its inputs, its memory and its GPU
-            self.first_names[names] = self.plan.grid.first_name(run)
-        first = self.first_names[names]
+        first = self.find_first(tuple(run["name"].items()))
         return None if first == run["name"] else first
+
+    @remember_answers  # a job asks for its inputs, its memory and its GPU
+    def find_first(self, names: tuple[tuple[str, Any], ...]) -> Names:
+        return self.plan.grid.first_name(self.resolve_names(names))
 
     def is_linked(self, wildcards) -> bool:
         """Return whether a path's run is trained under another name, and linked from there.
@@ -178,54 +175,39 @@ class Runs:
 
     # -- settings and code -----------------------------------------------------------------------
 
-    def specification(self, stage: str) -> Asked:
+    @per_job
+    def specification(self, stage: str, wildcards) -> str:
+        run: Any = run_of_stage(stage, self.resolve(wildcards))
+        run["protocol"] = known_before(run["protocol"])
+        return json.dumps(run, sort_keys=True)
 
-        @asked
-        def find_specification(wildcards) -> str:
-            run: Any = run_of_stage(stage, self.resolve(wildcards))
-            run["protocol"] = known_before(run["protocol"])
-            return json.dumps(run, sort_keys=True)
-
-        return find_specification
-
-    def code(self, stage: str) -> Asked:
-        return asked(lambda wildcards: fingerprint_stages(stage, self.resolve(wildcards)))
+    @per_job
+    def code(self, stage: str, wildcards) -> str:
+        return fingerprint_stages(stage, self.resolve(wildcards))
 
     # -- resources -------------------------------------------------------------------------------
 
-    def memory(self, stage: str) -> Asked:
+    @per_job
+    def memory(self, stage: str, wildcards) -> int:
         """Return the megabytes that a job may use: few for a run that is only linked."""
+        is_linked = stage == "train" and self.is_linked(wildcards)
+        return LINKED_MB if is_linked else memory_mb(self.resolve(wildcards))
 
-        @asked
-        def find_memory(wildcards) -> int:
-            is_linked = stage == "train" and self.is_linked(wildcards)
-            return LINKED_MB if is_linked else memory_mb(self.resolve(wildcards))
-
-        return find_memory
-
-    def own_gpu(self, stage: str) -> Asked:
+    @per_job
+    def own_gpu(self, stage: str, wildcards) -> int:
         """Return how many GPUs a job asks for: none in a group, where `shared_gpu` asks for one."""
+        is_alone = self.has_gpu and not self.plan.snakemake.is_grouped(stage)
+        return int(is_alone and not (stage == "train" and self.is_linked(wildcards)))
 
-        @asked
-        def find_number(wildcards) -> int:
-            is_alone = self.has_gpu and not self.plan.snakemake.is_grouped(stage)
-            return int(is_alone and not (stage == "train" and self.is_linked(wildcards)))
-
-        return find_number
-
-    def shared_gpu(self, stage: str) -> Asked:
+    @per_job
+    def shared_gpu(self, stage: str, wildcards) -> str | None:
         """Return the resource `gres` of a job in a group, which the jobs of the group share.
 
         Snakemake adds up the numbers that the jobs of a group ask for, such as their memory. A
         resource that is a text must be the same for all of them, and the group asks for it once.
         """
-
-        @asked
-        def find_text(wildcards) -> str | None:
-            is_shared = self.has_gpu and self.plan.snakemake.is_grouped(stage)
-            return "gpu:1" if is_shared else None
-
-        return find_text
+        is_shared = self.has_gpu and self.plan.snakemake.is_grouped(stage)
+        return "gpu:1" if is_shared else None
 
     @property
     def has_gpu(self) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from snakemake.io import ancient
 
-from fedgrid.plan.asked import Asked, asked, write_in_file
+from fedgrid.plan.asked import per_job, write_in_file
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.plan.runs import Runs
 from fedgrid.runtime.hashes import hash_facts
@@ -19,21 +19,17 @@ class Tables:
     def __init__(self, plan: Plan, runs: Runs):
         self.plan, self.runs = plan, runs
 
-    def inputs(self, kind: str) -> Asked:
+    @per_job
+    def inputs(self, kind: str, wildcards) -> list[str]:
         """Return the files of one kind of a grid's runs, each file once.
 
         Instead of the files of kept runs it has the tables that they are kept in. These tables
         count with their content (`hash_grid`), not with their times.
         """
-
-        @asked
-        def find_inputs(wildcards) -> list[str]:
-            place = place_of_table(wildcards)
-            kept_tables = [INDEX, f"{kind}.csv"] if self.kept_ids(kind, *place) else []
-            folder = path_from_here(Path(store_folder(*place[:2])))
-            return self.run_files(kind, *place) + [ancient(str(folder / n)) for n in kept_tables]
-
-        return find_inputs
+        place = place_of_table(wildcards)
+        kept_tables = [INDEX, f"{kind}.csv"] if self.kept_ids(kind, *place) else []
+        folder = path_from_here(Path(store_folder(*place[:2])))
+        return self.run_files(kind, *place) + [ancient(str(folder / n)) for n in kept_tables]
 
     def run_files(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
         """Return the files of one kind of those of a grid's runs that are not kept."""
@@ -58,17 +54,13 @@ class Tables:
                 found[int(entry["id"])] = find_changed_code(entry, self.runs.resolve_names(names))
         return [f"{number}={found[number]}".removesuffix("=") for number in sorted(found)]
 
-    def arguments(self, kind: str) -> Asked:
+    @per_job
+    def arguments(self, kind: str, wildcards) -> str:
         """Return the path of a file with the arguments of the command that are about the grid.
 
         The file is written when the table is planned, unless nothing is to be run.
         """
-
-        @asked
-        def find_file(wildcards) -> str:
-            return write_in_file(self.plan, self.words(kind, *place_of_table(wildcards)))
-
-        return find_file
+        return write_in_file(self.plan, self.words(kind, *place_of_table(wildcards)))
 
     def words(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
         """Return the blocks of a grid, what the command reads of the protocols, and kept runs."""
@@ -79,8 +71,9 @@ class Tables:
         ids = self.kept_ids(kind, study, scale, grid)
         return [*words, "--kept", f"{study}/{scale}", "--ids", *ids] if ids else words
 
-    def content(self, kind: str) -> Asked:
-        return asked(lambda wildcards: self.hash_grid(kind, *place_of_table(wildcards)))
+    @per_job
+    def content(self, kind: str, wildcards) -> str:
+        return self.hash_grid(kind, *place_of_table(wildcards))
 
     @remember_answers  # many products share a grid
     def hash_grid(self, kind: str, study: str, scale: str, grid: str) -> str:

@@ -15,6 +15,7 @@ from fedgrid.runtime.words import ALSO
 PACKAGE = Path(__file__).parent.parent
 # The folder of studies and schemas: in the package as a wheel has it, and beside it in a checkout.
 HOME = PACKAGE if (PACKAGE / "studies").is_dir() else PACKAGE.parent
+SCHEMAS = HOME / "schemas"
 RECENT = 10**9  # nanoseconds in which a folder may change again at the same time of its clock
 LONGEST = 200  # characters of a value that a message quotes
 SHOWN = 60  # names that a message lists at most

@@ -5,6 +5,8 @@ Processes may add lines at the same time. If nothing can be written there, nothi
 """
 
 import os
+import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +16,17 @@ KEPT = 20  # notes of a kind; older ones are deleted
 
 def place_note(name: str) -> Path:
     return Path(os.environ.get(CACHE) or Path.home() / ".cache") / "fedgrid" / name
+
+
+def find_noted(path: Path, key: str, form: str, find: Callable[[], str]) -> str:
+    """Return the value of a key in a note; else what is found, which is added.
+
+    A value of another form is damaged, and does not count.
+    """
+    value = read_note(path).get(key, "")
+    if not re.fullmatch(form, value):
+        add_to_note(path, key, value := find())
+    return value
 
 
 def read_note(path: Path) -> dict[str, str]:

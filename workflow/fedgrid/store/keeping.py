@@ -13,7 +13,7 @@ from fedgrid.runtime.names import known
 from fedgrid.runtime.resolved import Run
 from fedgrid.store import identity, kept
 from fedgrid.store import tables as collected
-from fedgrid.study.grid import Grid
+from fedgrid.study.grid import Grid, list_sources
 from fedgrid.study.paths import COLLECTED
 
 DIGITS = ".8g"  # how floats are written
@@ -36,8 +36,7 @@ def wanted_items(everything: Grid, study: str, scale: str, grids: list[str]) -> 
     grid_names = everything.studies[study]["scales"][scale]["grids"]
     for name in grids:
         known(f"grid of {study} at the {scale} scale", name, grid_names)
-    entries = everything.studies[study]["products"].values()
-    texts = sorted({text for entry in entries for text in entry["from"].values()})
+    texts = sorted(list_sources(everything.studies[study]))
     items: dict[str, Item] = {}
     for kind, _, grid in (text.partition("/") for text in texts):
         if kind in COLLECTED and grid in (grids or grid_names):

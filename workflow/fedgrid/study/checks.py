@@ -25,6 +25,7 @@ from fedgrid.study.protocol import LOCAL
 
 # Bytes of a name of which a file system makes a folder, and where more is put before and after it.
 LONGEST_NAME, LONGEST_PART = 255, 220
+IMAGES, VECTORS, TOKENS = "images", "vectors", "sequences of tokens"  # inputs of datasets
 # Sources of products that no grid makes, by the part of a scale that describes them.
 EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "costs": "costs"}
 
@@ -45,7 +46,8 @@ def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:
     contract.model(known(f"model of {where}", protocol["model"], registered("models")))
     contract.dataset(dataset)
     offered = [*(source.literal(f"datasets.{dataset}", "STATISTICS") or ("standard",))]
-    offered += [contract.SCALED] if have_pixels(dataset) else []
+    has_pixels = not source.literal(f"datasets.{dataset}", "FLOATS", False)
+    offered += [contract.SCALED] if has_pixels and name_inputs(dataset) == IMAGES else []
     if asked not in offered:
         raise UsageError(
             f"{where}: the dataset {dataset} has no normalization `{asked}`, "
@@ -88,26 +90,25 @@ def check_population(where: str, protocol: Protocol, clients: int, dataset: str)
 
 
 def check_tokens(where: str, protocol: Protocol, dataset: str) -> None:
-    tokens, model = source.literal(f"datasets.{dataset}", "TOKENS", 0), protocol["model"]
+    inputs, model = name_inputs(dataset), protocol["model"]
     reads_tokens = source.literal(f"models.{model}", "TOKENS", False)
-    inputs = "vectors" if are_vectors(dataset) else "sequences of tokens"
-    if tokens and not reads_tokens:
+    if inputs == TOKENS and not reads_tokens:
         raise UsageError(
             f"{where}: the model {model} reads images, and the inputs of the dataset {dataset} are "
             "sequences of tokens: choose a model with `TOKENS = True` in its file"
         )
-    if reads_tokens and not tokens:
+    if reads_tokens and inputs != TOKENS:
         raise UsageError(
             f"{where}: the model {model} reads sequences of tokens, and the inputs of the dataset "
             f"{dataset} are images: choose a model of images, or a dataset with `TOKENS` in its "
             "file"
         )
-    if are_vectors(dataset) and source.literal(f"models.{model}", "CONVOLUTIONS", True):
+    if inputs == VECTORS and source.literal(f"models.{model}", "CONVOLUTIONS", True):
         raise UsageError(
             f"{where}: the model {model} reads images, and the inputs of the dataset {dataset} are "
             "vectors: choose the model mlp, or one with `CONVOLUTIONS = False` in its file"
         )
-    if protocol["augment"] and (tokens or are_vectors(dataset)):
+    if protocol["augment"] and inputs != IMAGES:
         raise UsageError(
             f"{where}: `augment` changes images, and the inputs of the dataset {dataset} are "
             f"{inputs}: set `augment: []`"
@@ -201,14 +202,12 @@ def check_method(name: str, method: MethodParts, protocol: Protocol, dataset: st
     check_server_data(name, method, protocol)
     check_blocks(name, method, protocol["model"])
     check_local(f"method `{name}`", changed_protocol(protocol, {"by_method": {}}))
-    for part in method:
-        allowed = source.literal(f"methods.{part}", "OPTIMISERS", contract.OPTIMISERS)
+    for allowed in list_stated(method, "OPTIMISERS", contract.OPTIMISERS):
         check_allowed(name, allowed, protocol)
 
 
 def check_cohort(name: str, method: MethodParts, protocol: Protocol, dataset: str) -> None:
-    needed = (source.literal(f"methods.{part}", "LEAST_COHORT", 1) for part in method)
-    least = max(needed, default=1)
+    least = max(list_stated(method, "LEAST_COHORT", 1), default=1)
     if least > 1 and protocol["dropout"]:
         raise UsageError(
             f"method `{name}` compares the clients of a round with one another, and with dropout "
@@ -230,8 +229,7 @@ def check_cohort(name: str, method: MethodParts, protocol: Protocol, dataset: st
 
 
 def check_server_data(name: str, method: MethodParts, protocol: Protocol) -> None:
-    needed = any(source.literal(f"methods.{part}", "SERVER_DATA", False) for part in method)
-    if needed and not protocol["server_data"]:
+    if any(list_stated(method, "SERVER_DATA", False)) and not protocol["server_data"]:
         raise UsageError(
             f"method `{name}` trains on samples of the server, and the protocol gives it none: set "
             "`server_data`, the share of the training samples that it gets, for example to 0.1"
@@ -277,27 +275,27 @@ def check_whole_writers(name: str, protocol: Protocol, partition: str, dataset: 
 
 
 def check_images(what: str, dataset: str) -> None:
-    tokens = source.literal(f"datasets.{dataset}", "TOKENS", 0)
-    if tokens or are_vectors(dataset):
-        inputs = "sequences of tokens" if tokens else "vectors"
+    if (inputs := name_inputs(dataset)) != IMAGES:
         raise UsageError(
             f"{what} needs images, and the inputs of the dataset {dataset} are {inputs}: choose a "
             "dataset of images"
         )
 
 
-def are_vectors(dataset: str) -> bool:
-    """Whether the inputs of a dataset are vectors (D, 1, 1): data of one's own may be."""
-    return tuple(source.literal(f"datasets.{dataset}", "SHAPE")[1:]) == (1, 1)
+def name_inputs(dataset: str) -> str:
+    """Return what the inputs of a dataset are; data of one's own may be vectors (D, 1, 1)."""
+    if source.literal(f"datasets.{dataset}", "TOKENS", 0):
+        return TOKENS
+    return VECTORS if source.literal(f"datasets.{dataset}", "SHAPE")[1:] == (1, 1) else IMAGES
 
 
-def have_pixels(dataset: str) -> bool:
-    others = (source.literal(f"datasets.{dataset}", name, 0) for name in ("TOKENS", "FLOATS"))
-    return not (any(others) or are_vectors(dataset))
+def list_stated(method: MethodParts, constant: str, default: Any) -> list[Any]:
+    """Return what each file of a method states."""
+    return [source.literal(f"methods.{part}", constant, default) for part in method]
 
 
 def check_needs(name: str, method: MethodParts, dataset: str) -> None:
-    if any(source.literal(f"methods.{part}", "NEEDS", ()) for part in method):
+    if any(list_stated(method, "NEEDS", ())):
         check_images(f"method `{name}`", dataset)
 
 
@@ -310,7 +308,7 @@ def needs_client_test(method: str) -> str:
 
 
 def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None:
-    if not any(source.literal(f"methods.{part}", "PRIVATE", ()) for part in method):
+    if not any(list_stated(method, "PRIVATE", ())):
         return
     if not has_client_test(protocol):
         raise UsageError(needs_client_test(name))
@@ -322,13 +320,13 @@ def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None
 
 
 def check_model(name: str, method: MethodParts, model: str) -> None:
-    needs = {need for part in method for need in source.literal(f"methods.{part}", "NEEDS", ())}
-    if "saliency" in needs and not source.literal(f"models.{model}", "CONVOLUTIONS", True):
+    encodes = any("saliency" in needs for needs in list_stated(method, "NEEDS", ()))
+    if encodes and not source.literal(f"models.{model}", "CONVOLUTIONS", True):
         raise UsageError(
             f"method `{name}` encodes the maps of convolutions, and the model {model} has none: "
             "choose a model with convolutions, such as cnn"
         )
-    alone = any(source.literal(f"methods.{part}", "INDEPENDENT", False) for part in method)
+    alone = any(list_stated(method, "INDEPENDENT", False))
     if alone and not source.literal(f"models.{model}", "INDEPENDENT", True):
         raise UsageError(
             f"method `{name}` encodes every image by itself, but the BatchNorm of the model "

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fedgrid.federation.protocols import effective_protocol
 from fedgrid.runtime import cli, records
-from fedgrid.runtime.code import contract, own_data
+from fedgrid.runtime.code import contract
 from fedgrid.runtime.names import UsageError, known, shown
 from fedgrid.runtime.resolved import Run
 from fedgrid.study import checks
@@ -129,14 +129,8 @@ def run_of_name(name: str) -> Run:
 
 
 def run_of_names(names: Mapping[str, Any], everything: Grid) -> Run:
-    known("dataset", names["dataset"], own_data.list_datasets())
-    checks.check_partition(names["partition"], names["dataset"])
-    run = everything.resolve(names)
-    for axis in AXES:
-        checks.check_length(axis, str(names[axis]))
-    checks.check_protocol(names["protocol"], run["protocol"], run["dataset"])
-    checks.check_whole_writers(names["protocol"], run["protocol"], run["partition"], run["dataset"])
-    return run
+    everything.check_conditions(names)
+    return everything.resolve(names)
 
 
 def find_inputs(asked: argparse.Namespace, run: Run, *wanted: str) -> dict[str, Path]:

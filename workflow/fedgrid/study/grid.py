@@ -161,7 +161,7 @@ class Grid(Resolver):
     def families(self, study: str) -> dict[str, str]:
         """Return the family of every method, if the study's claims are about tuned methods."""
         about = self.studies[study]
-        if not any(map(products.chooses_methods, self._judging(study).values())):
+        if not any(map(products.chooses_methods, self.judging(study).values())):
             return {}
         methods = [n for scale in about["scales"] for n in self._names(study, scale)["method"]]
         return {name: self.family(name) for name in methods}
@@ -388,7 +388,7 @@ class Grid(Resolver):
     def _check_stated(self, study: str, about: Study) -> None:
         """Refuse unknown names in what the study states about its runs."""
         published = about.get("published", {})
-        judged = {grid for entry in self._judging(study).values() for grid in list_grids(entry)}
+        judged = {grid for entry in self.judging(study).values() for grid in list_grids(entry)}
         stated.check_published(published, self._names_in(study))
         names = self._names_in(study, judged)
         names.method.update(self.families(study).values())
@@ -408,8 +408,8 @@ class Grid(Resolver):
             block for place in kept for block in self._blocks(study, *place)
         )
 
-    def _judging(self, study: str) -> dict[str, Product]:
-        """Return the products about claims."""
+    def judging(self, study: str) -> dict[str, Product]:
+        """Return the products about claims, which can be drawn for one claim."""
         return {
             name: entry
             for name, entry in self.studies[study]["products"].items()
@@ -430,19 +430,25 @@ class Grid(Resolver):
         module = products.product_module(study, name, entry)
         Checker(self, there, about.get("published", {})).check(module, entry.get("with", {}))
 
-    def _check_block(self, block: Mapping[str, Any]) -> None:
+    def check_conditions(self, block: Mapping[str, Any]) -> None:
+        """Refuse protocols, datasets and partitions that are unknown, or do not go together."""
         for axis in AXES:
-            if not listed(block.get(axis)):
-                raise UsageError(f"a grid needs a {axis}")
             for name in listed(block[axis]):
                 checks.check_length(axis, str(name))
-        protocols, datasets, partitions, methods, seeds = (listed(block[axis]) for axis in AXES)
+        protocols, datasets, partitions, *_ = (listed(block[axis]) for axis in AXES)
         for name, dataset in product(protocols, datasets):
             self._check_protocol(name, dataset)
         for partition, dataset in product(partitions, datasets):
             checks.check_partition(str(partition), dataset)
         for name, partition, dataset in product(protocols, partitions, datasets):
             checks.check_whole_writers(name, self.protocol(name), str(partition), dataset)
+
+    def _check_block(self, block: Mapping[str, Any]) -> None:
+        for axis in AXES:
+            if not listed(block.get(axis)):
+                raise UsageError(f"a grid needs a {axis}")
+        self.check_conditions(block)
+        protocols, datasets, _, methods, seeds = (listed(block[axis]) for axis in AXES)
         for name, dataset, protocol in product(methods, datasets, protocols):
             self._check_method(name, dataset, protocol)
         for axis in AXES:

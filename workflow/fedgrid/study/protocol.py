@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-from fedgrid.runtime.names import HOME
+from fedgrid.runtime.names import SCHEMAS
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.resolved import Axis, Fields, Names, Protocol
 
-SCHEMAS = HOME / "schemas"
 AXES: tuple[Axis, ...] = ("protocol", "dataset", "partition", "method", "seed")
 ANY = "any"  # instead of a name that a stage does not depend on
 ANY_METHOD = "fedavg"  # stands for the method where none is named

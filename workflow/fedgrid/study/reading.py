@@ -11,13 +11,12 @@ import yaml
 
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import HOME, UsageError, followed_by, in_words, known, shown
+from fedgrid.runtime.names import HOME, SCHEMAS, UsageError, followed_by, in_words, known, shown
 from fedgrid.runtime.own_config import CONFIG, is_own
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.watch import trackers
 from fedgrid.study.chosen import expand_study
 from fedgrid.study.products import complete_product
-from fedgrid.study.protocol import SCHEMAS
 from fedgrid.study.records import Study
 
 STUDIES = HOME / "studies"
@@ -86,7 +85,7 @@ def merge_configs(below: Any, above: Any) -> Any:
 def check_schema(
     name: str, value: Any, rules: str, part: str | None = None, required: bool = True
 ) -> None:
-    from fedgrid.study import schema  # its import takes a tenth of a second
+    from fedgrid.runtime import schema  # its import takes a tenth of a second
 
     schema.check_schema(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
 

@@ -1,44 +1,33 @@
 """Check a file of methods/, datasets/, models/ or report/ without running it.
 
 Constants are read as literals, and functions by their names: the Snakefile imports this, so no
-torch. `imported` and `called` run a file's own code; if it fails, the error names the line.
+torch. `schemas/constants.schema.yaml` says what each constant may be. `imported` and `called` run
+a file's own code; if it fails, the error names the line.
 """
 
+import ast
 import math
 import re
 import traceback
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from fedgrid.runtime.code import own_data, source
-from fedgrid.runtime.names import UsageError, list_some, shown
+from fedgrid.runtime.names import SCHEMAS, UsageError, list_some, shown
 
 FIELD = "field of a method"  # the key of an error of `Method`, which does not know its file
-# A rule for a constant: the allowed values in words, and a test of a value.
-Rule = tuple[str, Callable[[Any], bool]]
-
-
-def whole(value: Any) -> bool:
-    """Whether `value` is a whole number above 0; True does not count."""
-    return type(value) is int and value > 0
+NEEDED = ("saliency", "latents")  # stages whose results `training/build.py` reads for methods
+OPTIMISERS = ("sgd", "adam", "adamw")  # of local training
+SCALED = "scaled"  # the normalisation of 8-bit images that needs no STATISTICS: to [0, 1] only
 
 
 def number(value: Any) -> bool:
     """Whether `value` is a finite number; True does not count."""
     return type(value) in (int, float) and math.isfinite(value)
-
-
-def texts(value: Any) -> bool:
-    """Whether `value` is a tuple or list of texts that are not blank; one text does not count."""
-    return isinstance(value, tuple | list) and all(isinstance(p, str) and p.strip() for p in value)
-
-
-def named(value: Any) -> bool:
-    """Whether `value` is a dict whose keys are texts."""
-    return isinstance(value, dict) and texts([*value])
 
 
 INTERVAL = re.compile(r"([\[(])(\S+), (\S+)([\])])")
@@ -56,11 +45,6 @@ def read_interval(text: str) -> tuple[float, float, bool, bool] | None:
     return (*ends, first == "[", last == "]") if ends[0] < ends[1] else None
 
 
-def is_range(value: Any) -> bool:
-    """Whether `value` is an interval, such as "[0, 1)", or a tuple of texts."""
-    return bool(read_interval(value) if isinstance(value, str) else value and texts(value))
-
-
 def is_allowed(value: Any, allowed: str | tuple[str, ...]) -> bool:
     """Whether a hyper-parameter is in an interval, or among texts; None always is."""
     if value is None or not isinstance(allowed, str):
@@ -71,109 +55,10 @@ def is_allowed(value: Any, allowed: str | tuple[str, ...]) -> bool:
     return (with_low or value > low) and (with_high or value < high)
 
 
-WHOLE: Rule = ("a whole number above 0, such as 60_000", whole)
-SIZE: Rule = (
-    f"{WHOLE[0]}, or None if only reading shows it",
-    lambda value: value is None or whole(value),
-)
-BOOL: Rule = ("True or False", lambda value: isinstance(value, bool))
-DATASET: dict[str, Rule] = {
-    "TRAIN": SIZE,
-    "TEST": SIZE,
-    "CLASSES": WHOLE,
-    "SHAPE": (
-        "three whole numbers above 0, such as (1, 28, 28), or with TOKENS one, such as (80,)",
-        lambda value: isinstance(value, tuple) and len(value) in (1, 3) and all(map(whole, value)),
-    ),
-    "STATISTICS": (
-        'a dict with "standard", such as {"standard": ((0.5,), (0.25,))}, or {} to measure it',
-        lambda value: named(value) and (value == {} or "standard" in value),
-    ),
-}
-SCALED = "scaled"  # the normalisation of 8-bit images that needs no STATISTICS: to [0, 1] only
-MOST_TOKENS = 256  # different values of a uint8
-HASH = re.compile("[0-9a-f]{8,64}")
-MAY: dict[str, Rule] = {  # optional constants of a dataset's file
-    "HASHES": (
-        "() or a text of eight or more digits of a sha256 for each array",
-        lambda value: texts(value) and all(map(HASH.fullmatch, value)),
-    ),
-    "LOSSY": BOOL,
-    "TOKENS": (
-        f"a whole number from 2 to {MOST_TOKENS}, such as 81",
-        lambda value: whole(value) and 2 <= value <= MOST_TOKENS,
-    ),
-    "WRITERS": (
-        "True or a whole number above 0, such as 40",
-        lambda value: isinstance(value, bool) or whole(value),
-    ),
-    "TEST_WRITERS": BOOL,
-    "FLOATS": BOOL,
-    "GIVEN": ('a tuple of texts, such as ("femnist/*.json",)', texts),
-    "MISSING": ("a text with {} for the folder of data", lambda value: isinstance(value, str)),
-    "CLASS_NAMES": (
-        'a list of different texts, such as ["cat", "dog"]',
-        lambda value: texts(value) and len({*value}) == len(value),
-    ),
-}
-MODEL: dict[str, Rule] = {
-    "WEIGHTS": (
-        'a dict of texts, such as {"imagenet": "ResNet18_Weights.IMAGENET1K_V1"}',
-        lambda value: named(value) and texts([*value.values()]),
-    ),
-    "SIDE_PATHS": ('a tuple of texts, such as ("downsample",)', texts),
-    "CHANNELS_LAST": BOOL,
-    "INDEPENDENT": BOOL,
-    "CONVOLUTIONS": BOOL,
-    "TOKENS": BOOL,
-    "BLOCKS": (
-        'a tuple of at least two texts that ends in "head", such as ("0", "3", "head")',
-        lambda value: type(value) is tuple and texts(value) and [*value[1:]][-1:] == ["head"],
-    ),
-    "ENCODER": ("a whole number above 0, such as 2", whole),
-}
-NEEDED = ("saliency", "latents")  # the stages whose results `training/build.py` reads for methods
-OPTIMISERS = ("sgd", "adam", "adamw")  # of local training
-METHOD: dict[str, Rule] = {
-    "NEEDS": (
-        f"a tuple of stages, such as {NEEDED[:1]}: the stages are {', '.join(NEEDED)}",
-        lambda value: texts(value) and {*value} <= {*NEEDED},
-    ),
-    "INDEPENDENT": BOOL,
-    "PRIVATE": (
-        'a tuple of texts, such as ("head.",), or True if clients have other models of their own',
-        lambda value: value is True or texts(value),
-    ),
-    "SPLITS": BOOL,
-    "LEAST_COHORT": WHOLE,
-    "ADDED": ('a tuple of hyper-parameters, such as ("mu",)', texts),
-    "NEUTRAL": ('a dict of hyper-parameters with which it is FedAvg, such as {"mu": 0.0}', named),
-    "RANGES": (
-        'a dict of intervals, such as {"mu": "[0, inf)"}, or of tuples of texts, for '
-        "hyper-parameters",
-        lambda value: named(value) and all(map(is_range, value.values())),
-    ),
-    "SERVER_DATA": BOOL,
-    "ROUNDS": BOOL,
-    "OPTIMISERS": (
-        f"a tuple of optimisers, such as {OPTIMISERS[:1]}: they are {', '.join(OPTIMISERS)}",
-        lambda value: texts(value) and bool(value) and {*value} <= {*OPTIMISERS},
-    ),
-    "MODELS_KEPT": (
-        "a number of at least 0, such as 1",
-        lambda value: number(value) and value >= 0,
-    ),
-}
-
-
 def dataset(name: str) -> None:
     """Raise a UsageError that names the file if it lacks what a dataset needs."""
     module = f"datasets.{name}"
-    constants(module, DATASET | MAY)
-    for constant in DATASET:
-        if constant not in source.definitions(module):
-            words, _ = DATASET[constant]
-            raise UsageError(f"{source.file(module)} lacks {constant}: it is {words}")
+    constants("dataset", module)
     tokens(module)
     writers = [bool(source.literal(module, n, False)) for n in ("WRITERS", "TEST_WRITERS")]
     if writers == [False, True]:
@@ -241,10 +126,12 @@ def statistics(value: Any, channels: int) -> bool:
 def model(name: str) -> None:
     """Raise a UsageError that names the file if it is not right for a model."""
     module = f"models.{name}"
-    constants(module, MODEL)
+    constants("model", module)
     tokens = source.literal(module, "TOKENS", False)
     function(module, "body(shape, tokens)" if tokens else "body(shape)")
     blocks, encoder = source.literal(module, "BLOCKS", ()), source.literal(module, "ENCODER", 0)
+    if blocks and blocks[-1] != "head":
+        refuse("model", module, "BLOCKS")
     if blocks and not 0 < encoder < len(blocks):
         raise UsageError(
             f"{source.file(module)}: of {len(blocks)} BLOCKS, ENCODER says how many are the "
@@ -259,7 +146,10 @@ def model(name: str) -> None:
 def method(name: str) -> None:
     """Raise a UsageError that names the file if it is not right for a method."""
     module = f"methods.{name}"
-    constants(module, METHOD)
+    constants("method", module)
+    allowed = dict(source.literal(module, "RANGES", ())).values()
+    if not all(read_interval(one) for one in allowed if isinstance(one, str)):
+        refuse("method", module, "RANGES")
     there = source.keywords(module, "method")
     for constant in ("ADDED", "NEUTRAL", "RANGES"):
         for key in source.literal(module, constant, ()):
@@ -294,25 +184,49 @@ def product(module: str, formats: list[str]) -> None:
         function(module, "plot(table, study)", ", which pdf, svg and png need")
 
 
-def constants(module: str, rules: dict[str, Rule]) -> None:
-    """Raise a UsageError for a constant that breaks its rule; a constant may be absent.
+@cache
+def read_rules(kind: str) -> dict[str, Any]:
+    """Return what the constants of a dataset's, model's or method's file may be."""
+    from fedgrid.runtime import schema  # its import takes a tenth of a second
+
+    return schema.read_rules(SCHEMAS / "constants.schema.yaml")[kind]
+
+
+def constants(kind: str, module: str) -> None:
+    """Raise a UsageError for a constant that breaks its rule, or that is missing.
 
     The modules that the file imports are parsed first, so that the error names a file that is not
     Python.
     """
     source.reachable(module)
-    for name, (words, right) in rules.items():
-        there = name in source.definitions(module)
-        if there and not right(value := source.literal(module, name)):
-            said = shown(repr(value))
-            raise UsageError(f"{source.file(module)}: {name} is {said}, not {words}")
-    for name in filter(str.isupper, source.definitions(module)):
+    check_constants(kind, module, source.tree(module))
+
+
+@cache  # a file is checked once, and again if it was read again
+def check_constants(kind: str, module: str, tree: ast.Module) -> None:
+    from fedgrid.runtime.schema import Validator
+
+    rules, there = read_rules(kind)["properties"], source.definitions(module)
+    for name in filter(there.__contains__, rules):
+        if not Validator(rules[name]).is_valid(source.literal(module, name)):
+            refuse(kind, module, name)
+    for name in filter(str.isupper, there):
         near = get_close_matches(name, rules, n=1, cutoff=0.85)
         if near and name not in rules:
             raise UsageError(
                 f"{source.file(module)}: {name} is a constant that nothing reads under this name: "
                 f"did you mean {near[0]}? Otherwise give it another name"
             )
+    for name in read_rules(kind).get("required", ()):
+        if name not in there:
+            words = rules[name]["description"]
+            raise UsageError(f"{source.file(module)} lacks {name}: it is {words}")
+
+
+def refuse(kind: str, module: str, name: str) -> NoReturn:
+    """Raise a UsageError for the value of a constant."""
+    said, words = shown(repr(source.literal(module, name))), read_rules(kind)["properties"][name]
+    raise UsageError(f"{source.file(module)}: {name} is {said}, not {words['description']}")
 
 
 def function(module: str, form: str, why: str = "") -> None:

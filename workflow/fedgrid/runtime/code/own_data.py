@@ -208,10 +208,8 @@ def read_once(place: Path, files: tuple[Path, ...], state: str) -> str:
     from fedgrid.runtime.files import checksum  # help needs no other package
 
     note = notes.place_note(f"data-{hash_lines([str(place.resolve())])[:32]}.txt")
-    if not (found := notes.read_note(note).get(state, "")):
-        found = hash_lines(f"{file.relative_to(place)} {checksum(file)}" for file in files)
-        notes.add_to_note(note, state, found)
-    return found
+    lines = (f"{file.relative_to(place)} {checksum(file)}" for file in files)
+    return notes.find_noted(note, state, ".+", lambda: hash_lines(lines))
 
 
 def hash_lines(lines: Iterable[str]) -> str:

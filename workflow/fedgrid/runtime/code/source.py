@@ -9,7 +9,6 @@ result depends on (`bare.py`).
 import ast
 import hashlib
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -199,15 +198,9 @@ def fingerprint_of_file(module: str) -> str:
 
 
 def find_once(what: str, modules: Iterable[str], form: str, find: Callable[[], str]) -> str:
-    """Return what is found of modules; it is noted for the next process with the same files.
-
-    A note that has not the `form` of a value is damaged, and does not count.
-    """
+    """Return what is found of modules; it is noted for the next process with the same files."""
     key = hash_facts([what, [(one, text(one) if is_own(one) else "") for one in modules]])
-    noted = notes.read_note(_note()).get(key, "")
-    if not re.fullmatch(form, noted):
-        notes.add_to_note(_note(), key, noted := find())
-    return noted
+    return notes.find_noted(_note(), key, form, find)
 
 
 def check_once(facts: Any, check: Callable[[], None]) -> None:

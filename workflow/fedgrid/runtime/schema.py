@@ -1,7 +1,8 @@
-"""Check config.yaml and studies against their schemas; an error is one sentence.
+"""Check config.yaml, studies and constants of files against schemas; an error is one sentence.
 
 The schemas are JSON schemas, read more strictly: 3.0 is no whole number, and infinity no number. An
-`enum` can name a constant of the package, such as federation.augment.DRAWS, which has the words.
+array of a file's constants may be a tuple. An `enum` can name a constant of the package, such as
+federation.augment.DRAWS, which has the words.
 """
 
 import math
@@ -60,6 +61,8 @@ def is_number(checker: Any, value: Any) -> bool:
 
 
 STRICT = {"number": is_number, "integer": lambda checker, value: type(value) is int}
+STRICT["array"] = lambda checker, value: isinstance(value, list | tuple)
+STRICT["tuple"] = lambda checker, value: isinstance(value, tuple)
 Validator = extend(
     Draft202012Validator,
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(STRICT),
