@@ -18,6 +18,7 @@ from fedgrid.plan.asked import LONGEST, name_inputs, shorten
 from fedgrid.plan.configuration import Plan, variables
 from fedgrid.plan.invocation import Invocation
 from fedgrid.plan.opening import describe_made
+from fedgrid.plan.products import Products
 from fedgrid.plan.refusals import refuse_targets
 from fedgrid.plan.runs import Runs, growing, partition_specification
 from fedgrid.runtime import forced
@@ -413,6 +414,17 @@ def test_what_can_be_made_and_the_value_of_an_option_are_not_refused():
     refuse_targets(plan, [TABLE, f"{STUDY}/seed=0/table1.csv", "results/claims/17.csv", "-n"])
     refuse_targets(plan_of(), ["--report", "results/report.html"])
     refuse_targets(plan_of(), ["--cores", "1", "--until", "table1", "--", "all"])
+
+
+def test_a_product_has_every_format_that_is_asked_for():
+    plan = plan_of(method=["fedavg"])
+    before = plan.studies["fedsls"]["products"]["figure1"]["formats"]
+    refuse_targets(plan, ["results/figure1.png", f"{plan.current_folder}/figure1.tex"])
+    assert plan.studies["fedsls"]["products"]["figure1"]["formats"] == [*before, "png", "tex"]
+    files = [path for path, _ in Products(plan, None, None).files("fedsls", "figure1")]
+    assert {Path(path).suffix for path in files} >= {".png", ".tex", ".svg"}
+    with pytest.raises(UsageError, match="table1 is a table, and has no picture: ask for csv"):
+        refuse_targets(plan, ["results/table1.pdf"])
 
 
 # -- what is said -------------------------------------------------------------------------------

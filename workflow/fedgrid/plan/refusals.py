@@ -1,6 +1,7 @@
-"""Targets on the command line that are refused before anything is planned.
+"""What the targets on the command line ask for, before anything is planned.
 
-Snakemake would answer some of them with "Nothing to be done", and others with a list of files.
+Some are refused: Snakemake would answer some of them with "Nothing to be done", and others with a
+list of files. A target in a format that its product does not have in its study adds the format.
 """
 
 import re
@@ -11,10 +12,13 @@ from pathlib import Path
 
 from fedgrid.claim import find_claim
 from fedgrid.plan.configuration import Plan
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.paths import COLLECTED
+from fedgrid.study.products import FIGURES, product_module
 
 PRODUCT = re.compile(r"results/(?:studies/([^/]+)/([^/]+)(/.+)?/)?([^/]+)\.\w+")
+FORMATS = ("csv", "tex", "html", "pdf", "svg", "png", "txt")
 COPIED = re.compile(r"results/([^/]+)\.(?:csv|tex|html|svg|pdf|png)")
 CLAIM = re.compile(r"results/(?:studies/([^/]+)/.+/)?[^/]+/([0-9]+)\.\w+")
 
@@ -24,11 +28,24 @@ def refuse_targets(plan: Plan, words: Iterable[str]) -> None:
     for target in filter(None, map(PRODUCT.fullmatch, words)):
         study, scale, part, product = target.groups()
         refuse_product(plan, study, scale, part, product, Path(target[0]).name)
+        add_format(plan, study or plan.config["study"], product, Path(target[0]).suffix)
     for claim in filter(None, map(CLAIM.fullmatch, words)):
         study = claim[1] or plan.config["study"]
         claims = plan.studies[study].get("claims", []) if study in plan.studies else []
         find_claim(study, claims, int(claim[2]))
     refuse_unknown(plan, words)
+
+
+def add_format(plan: Plan, study: str, product: str, suffix: str) -> None:
+    """Let a product have a format that is asked for; UsageError for a picture of a table."""
+    entries = plan.studies[study]["products"] if study in plan.studies else {}
+    entry, form = entries.get(product), suffix.removeprefix(".")
+    if entry is None or form in entry["formats"] or form not in FORMATS:
+        return
+    module = product_module(study, product, entry)
+    if suffix in FIGURES and "plot" not in source.definitions(module):
+        raise UsageError(f"{product} is a table, and has no picture: ask for csv, tex or html")
+    entries[product] = {**entry, "formats": [*entry["formats"], form]}
 
 
 def refuse_unknown(plan: Plan, words: Sequence[str]) -> None:
