@@ -84,20 +84,6 @@ class Claim:
     def is_tested_on_real_data(self) -> bool:
         return self.main is not None and self.main.scale != BUILT_IN
 
-    @property
-    def height(self) -> int:
-        """About how tall its card is, in lines of text."""
-        lines = (1 + len(bar.placebos) for at in self.scales for bar in at.panels[0].bars)
-        return 14 + 6 * len(self.scales) + sum(lines) + 2 * len(self.added)
-
-
-def arrange_columns(claims: list[Claim]) -> list[list[Claim]]:
-    """Arrange claims in two columns of about the same height, each in the order of the claims."""
-    columns: tuple[list[Claim], list[Claim]] = ([], [])
-    for claim in claims:
-        min(columns, key=lambda column: sum(of.height for of in column)).append(claim)
-    return [column for column in columns if column]
-
 
 @dataclass
 class Paper:
