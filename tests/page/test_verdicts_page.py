@@ -244,6 +244,35 @@ def test_a_text_that_is_cut_and_an_empty_screen_are_found(out, tmp_path):
     assert shown["gap"] > 800
 
 
+STOPS = """<script>
+addEventListener("load", () => {
+    const stops = [...document.querySelectorAll("a[href], summary, select, button")]
+        .filter((one) => one.tabIndex >= 0 && one.checkVisibility());
+    const small = stops.filter((one) => !one.closest("p, td, .skip"))
+        .filter((one) => Math.min(one.offsetHeight, one.offsetWidth) < 24);
+    location.hash = "fedsls-9";
+    const row = document.getElementById("fedsls-9").getBoundingClientRect();
+    const covered = document.querySelector(".filters")?.getBoundingClientRect().bottom ?? 0;
+    const note = document.createElement("pre");
+    note.id = "seen";
+    note.textContent = JSON.stringify({
+        small: small.map((one) => one.textContent), free: row.top - covered,
+        before: stops.findIndex((one) => one.closest(".filters")),
+    });
+    document.body.append(note);
+});
+</script></body>"""
+
+
+@pytest.mark.slow
+def test_links_are_large_and_few_and_their_targets_are_not_covered(page, out, tmp_path):
+    for text in (page, beside(out, "fedsls")):
+        shown = visit(text, STOPS, tmp_path, "--window-size=900,700")
+        assert shown["small"] == []
+        assert shown["free"] >= 0
+        assert shown["before"] < 30
+
+
 # -- with and without its script -----------------------------------------------------------------
 
 CHOOSE = """<script>
@@ -816,6 +845,19 @@ def test_a_line_without_an_interval_is_hollow(tmp_path, end):
     assert svg.count('class="seed"') == svg.count('class="mean"') == 1
     assert "arrow" not in svg
     assert 'class="ends"' not in svg
+
+
+def test_what_is_drawn_differs_enough_from_what_it_is_drawn_on():
+    def light(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        linear = [of / 12.92 if of <= 0.04 else ((of + 0.055) / 1.055) ** 2.4 for of in parts]
+        return 0.05 + np.dot((0.2126, 0.7152, 0.0722), linear)
+
+    for scheme in re.findall(r":root \{.*?\}", marks.read_part("plot.css")):
+        colours = {name: light(of) for name, of in re.findall(r"--(\w+): #(\w{6})\b", scheme)}
+        for name in ("effect", "seed", "placebo", "printed", "zero"):
+            weak, strong = sorted((colours[name], colours["band"]))
+            assert strong / weak >= 3, name
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.003, 0.004), (-9, 31), (0, 4000), (-1e-7, 0)])
