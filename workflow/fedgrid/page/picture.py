@@ -81,7 +81,7 @@ class Writer:
         self.height += 26
         mark = f'<g transform="translate({EDGE + 8} {self.height - 5})">{at.mark.shape}</g>'
         self.parts.append(mark)
-        robust = f" ({at.robust})" if at.robust else ""
+        robust = f" ({at.row['robust']})" if at.row["robust"] else ""
         text = f"{at.row['our_verdict']}{robust}, {at.scale} scale"
         self.put(EDGE + 24, self.height, text, 14, "ink strong")
 

@@ -29,11 +29,6 @@ class AtScale:
         return marks.find_mark(self.row["our_verdict"])
 
     @property
-    def robust(self) -> str:
-        """Whether the verdict depends on the metric, in words; empty if there is one metric."""
-        return self.row["robust"]
-
-    @property
     def others(self) -> list[Panel]:
         """The panels of other metrics, if any of them has other numbers."""
         numbers = ("our_verdict", "difference", "low")
@@ -43,7 +38,8 @@ class AtScale:
     @property
     def keys(self) -> list[str]:
         """What the filters know of it: scale, metric, verdict, and whether it is robust."""
-        robust = "robust" if self.robust == "robust" else "depends" if self.robust else ""
+        said = self.row["robust"]  # in words; empty if there is one metric
+        robust = "robust" if said == "robust" else "depends" if said else ""
         own = [("own", self.row)]
         every = own + [(row["metric"], row) for row in self.metrics]
         found = [(name, marks.find_mark(row["our_verdict"]).name) for name, row in every]
