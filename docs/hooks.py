@@ -266,11 +266,10 @@ def list_pictures() -> list[Path]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Make the page of verdicts, and add it, its tables and the figures to the site."""
-    write_page(VERDICTS, Grid(read_studies()), RESULTS, sorted(read_studies()))
-    added = {path.relative_to(RESULTS): path for path in VERDICTS.with_suffix("").glob("*.csv")}
+    """Make the pages of verdicts, and add them, their tables and the figures to the site."""
+    written = write_page(VERDICTS, Grid(read_studies()), RESULTS, sorted(read_studies()))
+    added = {path.relative_to(RESULTS): path for path in written}
     added |= {Path(PICTURES, *path.parts[-3:]): path for path in list_pictures()}
-    added |= {Path(VERDICTS.name): VERDICTS}
     for place, path in added.items():
         files.append(File.generated(config, place.as_posix(), abs_src_path=str(path)))
     return files

@@ -1,4 +1,4 @@
-"""What a browser shows of the page of verdicts, and which of it is in no table.
+"""What a browser shows of the pages of verdicts, and which of it is in no table.
 
 The numbers of an axis, and the places of what is drawn above it, must agree with the tables, too.
 
@@ -133,8 +133,8 @@ frame.onload = () => {
         reached = Math.max(reached, bottom);
     }
     const colour = (of, name) => light(view.getComputedStyle(page.querySelector(of))[name]);
-    const ground = colour(".claim", "backgroundColor"), found = {};
-    for (const of of [".claim h3", ".claim .small", ".claim a.anchor", ".claim .label"])
+    const ground = colour("body", "backgroundColor"), found = {};
+    for (const of of [".claim h3", ".claim .small", ".claim a", ".label"])
         found[of] = contrast(ground, colour(of, "color"));
     const scroll = page.documentElement.scrollWidth, note = document.createElement("pre");
     note.id = "seen";
@@ -150,16 +150,10 @@ def measure(page: str, folder: Path, width: int, dark: bool = False) -> dict:
     """What of the page is cut, empty or weak in colour, in a frame of a width."""
     size = f"width:{width}px;height:1000px;border:0"
     around = f'<html><body style="margin:0"><iframe style="{size}"></iframe></body></html>'
-    quoted = json.dumps(without_tables(page)).replace("</", "<\\/")
+    quoted = json.dumps(page).replace("</", "<\\/")
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
     options = ("--window-size=1600,1000", "--virtual-time-budget=30000", scheme)
     return visit(around, MEASURE.replace("PAGE", quoted), folder, *options)
-
-
-def without_tables(page: str) -> str:
-    """The page without the folded rows of its tables, which take a browser long to lay out."""
-    start, end = page.index('<section class="tables">'), page.index("</main>")
-    return page[:start] + page[end:]
 
 
 def problems(texts: list[dict], folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The page of verdicts: what it says of claims, and that all its numbers are in its tables."""
+"""The pages of verdicts: what they say of claims, and that all numbers are in their tables."""
 
 import csv
 import json
@@ -29,7 +29,7 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.paths import RUN
 from fedgrid.study.reading import find_study, read_study
 from made import GRID, STUDIES
-from shown import look, measure, misplaced, problems, visit, without_tables
+from shown import look, measure, misplaced, problems, visit
 from written import ROOT
 
 STORE_FOLDER = kept.store_folder
@@ -143,9 +143,20 @@ def page(out) -> str:
     return out.read_text()
 
 
+def beside(out: Path, name: str) -> str:
+    """The page of a study, or another page in the folder of the page `out`."""
+    return (out.with_suffix("") / f"{name}.html").read_text()
+
+
+def list_pages(out: Path) -> list[Path]:
+    return [out, *sorted(out.with_suffix("").glob("*.html"))]
+
+
 @pytest.fixture(scope="module")
-def seen(page, tmp_path_factory) -> dict:
-    return look(page, tmp_path_factory.mktemp("browser"))
+def seen(out, tmp_path_factory) -> dict[str, dict]:
+    """What a browser shows of every page, by its name."""
+    folder = tmp_path_factory.mktemp("browser")
+    return {path.stem: look(path.read_text(), folder) for path in list_pages(out)}
 
 
 def rows(out: Path, name: str) -> list[dict]:
@@ -163,14 +174,16 @@ def test_a_browser_shows_every_claim_of_every_study(seen):
         for name, study in STUDIES.items()
         for number, claim in enumerate(study.get("claims", []), start=1)
     ]
-    assert sorted(seen["claims"]) == sorted(wanted)
+    assert sorted(seen["verdicts"]["claims"]) == sorted(wanted)
+    assert sorted(of for name in STUDIES for of in seen[name]["claims"]) == sorted(wanted)
 
 
 @pytest.mark.slow
 def test_every_number_that_a_browser_shows_is_in_the_row_that_it_links_to(seen, out):
-    assert len(seen["texts"]) > 2000
-    assert {one["quote"] for one in seen["texts"]} == {True, False}
-    assert problems(seen["texts"], out.with_suffix("")) == []
+    texts = [one for of in seen.values() for one in of["texts"]]
+    assert len(texts) > 2000
+    assert {one["quote"] for one in texts} == {True, False}
+    assert problems(texts, out.with_suffix("")) == []
 
 
 def mutated(page: str, pattern: str) -> str:
@@ -182,35 +195,40 @@ def mutated(page: str, pattern: str) -> str:
 
 
 @pytest.mark.slow
-def test_other_numbers_than_those_of_the_tables_are_found(page, out, tmp_path):
+def test_other_numbers_than_those_of_the_tables_are_found(out, tmp_path):
+    page = beside(out, "fedsls")
     for pattern in (
         r'data-column="difference">([^<]*\d)<',
         r'data-column="compared">([^<]*\d)<',
         r'data-column="there">([^<]*\d)<',
-        r"<tr id=\"fedsls_quick_contrasts.csv:3\">.*?<td>(-?\d+\.\d+)</td>",
         r'<q class="quote">([^<]*\d[^<]*)<',
     ):
         page = mutated(page, pattern)
-    page = page.replace("<h1>Which claims hold?</h1>", "<h1>Which 7 claims hold?</h1>")
+    page = page.replace("<h2>What was run", "<h2>What was run 7 times")
     at = re.search(r'<svg x="([\d.]+)%" y="50%" overflow="visible"><path class="mean"', page)
     page = page[: at.start(1)] + f"{(float(at[1]) + 7) % 100:g}" + page[at.end(1) :]
     shown = look(page, tmp_path)
-    assert len(problems(shown["texts"], out.with_suffix(""))) == 6
+    assert len(problems(shown["texts"], out.with_suffix(""))) == 5
     assert len(misplaced(shown["plots"], out.with_suffix(""))) == 1
+    row = r"<tr id=\"fedsls_quick_contrasts.csv:3\">.*?<td>(-?\d+\.\d+)</td>"
+    shown = look(mutated(beside(out, "fedsls_rows"), row), tmp_path)
+    assert len(problems(shown["texts"], out.with_suffix(""))) == 1
 
 
 @pytest.mark.slow
 def test_everything_is_drawn_where_its_value_is_on_the_axis(seen, out):
-    drawn = [name for one in seen["plots"] for name in one["found"]]
+    plots = [one for of in seen.values() for one in of["plots"]]
+    drawn = [name for one in plots for name in one["found"]]
     assert {*drawn} >= {"mean", "low", "high"}
     assert len(drawn) > 300
-    assert misplaced(seen["plots"], out.with_suffix("")) == []
+    assert misplaced(plots, out.with_suffix("")) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "dark"), [(1500, False), (1000, False), (390, True)])
-def test_nothing_is_cut_or_empty_at_any_width(page, tmp_path, width, dark):
-    shown = measure(page, tmp_path, width, dark)
+@pytest.mark.parametrize("name", ["", "fedsls"])
+@pytest.mark.parametrize(("width", "dark"), [(1500, False), (900, False), (390, True)])
+def test_nothing_is_cut_or_empty_at_any_width(page, out, tmp_path, width, dark, name):
+    shown = measure(beside(out, name) if name else page, tmp_path, width, dark)
     assert shown["scroll"] <= width
     assert shown["cut"] == []
     assert shown["gap"] < 300
@@ -219,11 +237,40 @@ def test_nothing_is_cut_or_empty_at_any_width(page, tmp_path, width, dark):
 
 
 @pytest.mark.slow
-def test_a_text_that_is_cut_and_an_empty_screen_are_found(page, tmp_path):
-    rule = ".test { width: 3em; white-space: nowrap; overflow: hidden; } .how { margin: 900px 0; }"
-    shown = measure(page.replace("</style>", f"{rule}</style>"), tmp_path, 1000)
+def test_a_text_that_is_cut_and_an_empty_screen_are_found(out, tmp_path):
+    rule = ".test { width: 3em; white-space: nowrap; overflow: hidden; } .run { margin: 900px 0; }"
+    shown = measure(beside(out, "fedsls").replace("</style>", f"{rule}</style>"), tmp_path, 1000)
     assert shown["cut"]
     assert shown["gap"] > 800
+
+
+STOPS = """<script>
+addEventListener("load", () => {
+    const stops = [...document.querySelectorAll("a[href], summary, select, button")]
+        .filter((one) => one.tabIndex >= 0 && one.checkVisibility());
+    const small = stops.filter((one) => !one.closest("p, td, .skip"))
+        .filter((one) => Math.min(one.offsetHeight, one.offsetWidth) < 24);
+    location.hash = "fedsls-9";
+    const row = document.getElementById("fedsls-9").getBoundingClientRect();
+    const covered = document.querySelector(".filters")?.getBoundingClientRect().bottom ?? 0;
+    const note = document.createElement("pre");
+    note.id = "seen";
+    note.textContent = JSON.stringify({
+        small: small.map((one) => one.textContent), free: row.top - covered,
+        before: stops.findIndex((one) => one.closest(".filters")),
+    });
+    document.body.append(note);
+});
+</script></body>"""
+
+
+@pytest.mark.slow
+def test_links_are_large_and_few_and_their_targets_are_not_covered(page, out, tmp_path):
+    for text in (page, beside(out, "fedsls")):
+        shown = visit(text, STOPS, tmp_path, "--window-size=900,700")
+        assert shown["small"] == []
+        assert shown["free"] >= 0
+        assert shown["before"] < 30
 
 
 # -- with and without its script -----------------------------------------------------------------
@@ -236,7 +283,7 @@ for (const asked of ASKED) {
     form.dispatchEvent(new Event("change", {bubbles: true}));
     const shown = [...document.querySelectorAll("article.claim:not([hidden])")];
     const there = shown.map((one) => one.id);
-    const first = document.querySelector("#fedsls-1 .panel");
+    const first = document.querySelector("#fedsls-1 [data-metric]:not([hidden])");
     seen.push({there, metric: first.dataset.metric, none: !form.querySelector(".none").hidden});
 }
 const note = document.createElement("pre");
@@ -247,7 +294,7 @@ document.body.append(note);
 
 
 def choose(page: str, folder: Path, *asked: dict) -> list[dict]:
-    return visit(without_tables(page), CHOOSE.replace("ASKED", json.dumps(asked)), folder)
+    return visit(page, CHOOSE.replace("ASKED", json.dumps(asked)), folder)
 
 
 @pytest.mark.slow
@@ -296,7 +343,7 @@ document.body.append(note);
 
 @pytest.mark.slow
 def test_the_filters_are_in_the_address(page, tmp_path):
-    first, after = visit(without_tables(page), ADDRESS, tmp_path)
+    first, after = visit(page, ADDRESS, tmp_path)
     assert first == ["fedsls", "undecided"]
     assert after == "#paper=fedsls"
 
@@ -311,27 +358,35 @@ def test_another_metric_is_shown_in_place_of_the_papers_own(page, tmp_path):
 def test_the_page_is_complete_without_its_script(page, seen, tmp_path):
     start, end = page.rindex("<script>"), page.rindex("</script>")
     shown = look(page[:start] + page[end:].removeprefix("</script>"), tmp_path)
-    assert sorted(shown["claims"]) == sorted(seen["claims"])
-    assert len(shown["texts"]) == len(seen["texts"])
+    assert sorted(shown["claims"]) == sorted(seen["verdicts"]["claims"])
+    assert len(shown["texts"]) == len(seen["verdicts"]["texts"])
     assert re.search(r'<form class="filters"[^>]* hidden>', page)
 
 
 # -- the file -------------------------------------------------------------------------------------
 
 
-def test_the_page_is_one_file_that_loads_nothing(page):
+def test_the_pages_load_nothing(out):
+    page = "".join(path.read_text() for path in list_pages(out))
     cited = {study["cite"]["url"] for study in STUDIES.values() if "url" in study.get("cite", {})}
     assert set(re.findall(r"""(?:src|href)=["']?((?:https?:)?//[^"']*)""", page)) == cited
     assert not re.findall(r"<(?:link|img|iframe|object|script [^>]*src)|@import|url\(", page)
 
 
-def test_every_link_leads_somewhere(page, out):
-    anchors = {unescape(name) for name in re.findall(r' id="([^"]+)"', page)}
-    targets = {unescape(name) for name in re.findall(r'href="#([^"]+)"', page)}
+def test_every_link_leads_somewhere(out):
+    pages = {path: unescape(path.read_text()) for path in list_pages(out)}
+    anchors = {path: set(re.findall(r' id="([^"]+)"', text)) for path, text in pages.items()}
+    targets = {
+        ((path.parent / file).resolve() if file else path, anchor)
+        for path, text in pages.items()
+        for file, anchor in re.findall(r'href="(?!https?:)([^"#]*)#?([^"]*)"', text)
+    }
     assert len(targets) > 300
-    assert targets - anchors == set()
-    files = set(re.findall(r'href="(verdicts/[^"]+)"', page))
-    assert files == {f"verdicts/{path.name}" for path in out.with_suffix("").glob("*.csv")}
+    assert [of for of in targets if of[1] and of[1] not in anchors[of[0]]] == []
+    files = {path for path, anchor in targets if not anchor}
+    assert files == {*out.with_suffix("").glob("*.csv"), *list_pages(out)} - {out}
+    assert re.search('property="og:image" content="([^"]+)"', pages[out])[1] == "verdicts/bar.png"
+    assert (out.with_suffix("") / "bar.png").exists()
 
 
 def test_the_dictionary_has_the_columns_of_every_table(out):
@@ -341,22 +396,20 @@ def test_the_dictionary_has_the_columns_of_every_table(out):
     assert [path.name for path, kind in kinds.items() if unknown(kind, header(path))] == []
 
 
-def section(page: str, study: str) -> str:
-    (found,) = re.findall(rf'<section class="paper" id="{study}".*?</section>', page, re.DOTALL)
-    return found
-
-
 @pytest.mark.slow
-def test_the_command_writes_the_same_section_of_one_study(page, results, tmp_path):
-    out = tmp_path / "verdicts.html"
+def test_the_command_writes_the_same_page_of_one_study(out, results, tmp_path):
+    alone = tmp_path / "verdicts.html"
     config = ["--config", str(PACKAGE.parents[1] / "config.yaml")]
-    asked = ["--out", str(out), "--results", str(results), "--study", "normalization"]
+    asked = ["--out", str(alone), "--results", str(results), "--study", "normalization"]
     assert verdicts.main([*asked, *config]) is None
-    ours, theirs = (section(text, "normalization") for text in (out.read_text(), page))
+    ours, theirs = (beside(of, "normalization").partition("<main>")[2] for of in (alone, out))
     # The rows of a study depend on the other studies.
     number = re.compile(r"(?:studies|tally)\.csv:\d+")
-    assert number.sub("", ours) == number.sub("", theirs)
-    assert not re.findall("<section class=.paper. id=.fed", out.read_text())
+    ours, theirs = (number.sub("", of.partition("</main>")[0]) for of in (ours, theirs))
+    assert ours == theirs != ""
+    assert [path.stem for path in list_pages(alone)[1:]] == [
+        *("all_rows", "normalization", "normalization_rows")
+    ]
 
 
 def test_marks_differ_by_shape_even_without_colours():
@@ -441,7 +494,8 @@ def test_what_all_seeds_share_is_said(tmp_path):
     runs = making.list_grid_runs("fedlmd", "small", GRID).to_dict("records")
     for names in (of for of in runs if of["method"] in ("fedavg", "fedlmd")):
         leave(tmp_path, {name: names[name] for name in making.RUN})
-    page = ask(tmp_path / "page.html", tmp_path, "fedlmd")
+    ask(tmp_path / "page.html", tmp_path, "fedlmd")
+    page = beside(tmp_path / "page.html", "fedlmd")
     total, *_ = rows(tmp_path / "page.html", "fedlmd_small_runs.csv")
     assert (total["shared"], total["rounds_of_client"]) == ("cohorts and partition", "6.0")
     assert "say nothing about other draws of" in page
@@ -470,14 +524,16 @@ def test_every_comparison_has_its_seeds(out):
             assert mean == pytest.approx(float(contrast["difference"]), abs=1e-3)
 
 
-def test_seeds_that_might_decide_are_said_of_undecided_claims(out, page):
+def test_seeds_that_might_decide_are_said_of_undecided_claims(out):
     every = [row for study in PARTS for row in rows(out, f"{study}_quick_claims.csv")]
     seeds = [row["seeds_needed"] for row in every if row["our_verdict"] == judging.UNDECIDED]
     finite = [number for number in seeds if np.isfinite(float(number or "nan"))]
+    page = "".join(beside(out, study) for study in PARTS)
     assert page.count("seeds might decide") == len(finite) > 0
     there = [row for row in rows(out, "fedsls_quick_claims.csv") if row["comparisons"] != "0"]
     lost = [row for row in there if row["pairs_diverged"] != "0"]
-    assert page.count("pairs of runs of which one diverged") == len(lost) > 0
+    said = beside(out, "fedsls").count("pairs of runs of which one diverged")
+    assert said == len(lost) > 0
 
 
 def test_a_comparison_that_is_decided_needs_no_further_seeds(one_claim, tmp_path):
@@ -488,12 +544,18 @@ def test_a_comparison_that_is_decided_needs_no_further_seeds(one_claim, tmp_path
         if names["method"] == "fedsls":
             path = tmp_path / "runs" / RUN.format(**names) / "metrics.csv"
             pd.read_csv(path).assign(accuracy=0.9).to_csv(path, index=False)
-    page = ask(tmp_path / "page.html", tmp_path, "fedsls", grid=one_claim)
+    ask(tmp_path / "page.html", tmp_path, "fedsls", grid=one_claim)
     first = rows(tmp_path / "page.html", "fedsls_quick_claims.csv")[0]
     assert (first["our_verdict"], first["held"]) == ("undecided", "3")
     assert float(first["seeds_needed"]) == 3
-    (claim,) = re.findall(r'<article class="claim" id="fedsls-1".*?</article>', page, re.DOTALL)
-    assert "might decide" not in claim
+    assert "might decide" not in card(tmp_path / "page.html", "fedsls-1")
+
+
+def card(out: Path, anchor: str) -> str:
+    """The card of a claim on the page of its paper."""
+    page = beside(out, anchor.partition("-")[0])
+    (found,) = re.findall(rf'<article class="claim split" id="{anchor}".*?</article>', page, re.S)
+    return found
 
 
 def test_metrics_that_change_a_verdict_are_said_in_words(out):
@@ -518,12 +580,12 @@ def test_other_metrics_have_comparisons_of_their_own(out):
         assert row.difference in {*part["difference"]}
 
 
-def test_a_scale_without_runs_says_how_to_make_them(page, out):
+def test_a_scale_without_runs_says_how_to_make_them(out):
     (row,) = rows(out, "fedlmd_quick_runs.csv")
     assert row["there"] == "0"
     asked = "snakemake --cores all --config study=fedlmd scale=quick"
     assert row["command"] == asked
-    assert asked in page
+    assert asked in beside(out, "fedlmd")
     assert not (out.with_suffix("") / "fedlmd_quick_claims.csv").exists()
 
 
@@ -542,10 +604,10 @@ def test_printed_tables_of_a_claim_are_those_that_it_compares():
     assert found == {"none", "holds", "inconsistent", "narrowly"}
 
 
-def test_runs_kept_in_another_way_are_shown(page, out):
+def test_runs_kept_in_another_way_are_shown(out):
     cells = pd.read_csv(find_study("fedlmd").with_name("reference") / "fedlmd.csv")[CELL]
     assert len(rows(out, "fedlmd_reference.csv")) == len(cells.drop_duplicates()) > 0
-    assert "full setting</h4>" in page
+    assert "full setting</h3>" in beside(out, "fedlmd")
 
 
 def test_the_tally_counts_every_sentence_of_a_paper_once_in_each_column(out):
@@ -574,11 +636,13 @@ def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
     there = [names for names in runs if names["method"] in ("AB", "AaBb")]
     for names in there:
         leave(tmp_path, names)
-    assert TIE not in ask(tmp_path / "apart.html", tmp_path, "privatization")
+    ask(tmp_path / "apart.html", tmp_path, "privatization")
+    assert TIE not in beside(tmp_path / "apart.html", "privatization")
     for names in there:
         to, of = (tmp_path / "runs" / RUN.format(**names | {"method": m}) for m in ("AaBb", "AB"))
         shutil.copy(of / "metrics.csv", to)
-    assert TIE in ask(tmp_path / "equal.html", tmp_path, "privatization")
+    ask(tmp_path / "equal.html", tmp_path, "privatization")
+    assert TIE in beside(tmp_path / "equal.html", "privatization")
 
 
 # -- kept runs ------------------------------------------------------------------------------------
@@ -616,15 +680,15 @@ CONTROL = {"of": "accuracy", "method": "fedsls", "plain": "fedavg", "placebo": "
 CONTROL |= {"protocol": "p", "dataset": "digits", "partition": "dir0.1"}
 
 
-def test_controls_of_the_study_are_beside_the_claims_about_its_method(page, out):
+def test_controls_of_the_study_are_beside_the_claims_about_its_method(out):
     controls = rows(out, "fedsls_quick_controls.csv")
     assert [row["placebo"] for row in controls] == ["fedsls+swapped"] * 3
     assert "verdict_tail" not in controls[0]  # the protocol's own metric
     for row in controls:
         found = {row["verdict"], row["verdict_best"], row["verdict_smoothed"]}
         assert row["changes"] == str(len(found) > 1)
-    (first,) = re.findall(r'<article class="claim" id="fedsls-1".*?</article>', page, re.DOTALL)
-    shown = set(re.findall(r'href="#(fedsls_quick_controls.csv:\d)" data-column="gain"', first))
+    first = card(out, "fedsls-1")
+    shown = set(re.findall(r'row="(fedsls_quick_controls.csv:\d)" data-column="gain"', first))
     assert shown == {f"fedsls_quick_controls.csv:{line}" for line in (2, 3, 4)}
 
 
@@ -664,8 +728,8 @@ def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, m
     monkeypatch.setattr(
         evidence, "draw_controls", lambda n, scale, *_: table if scale == "quick" else {}
     )
-    page = ask(tmp_path / "page.html", results, "fedsls")
-    (first,) = re.findall(r'<article class="claim" id="fedsls-1".*?</article>', page, re.DOTALL)
+    ask(tmp_path / "page.html", results, "fedsls")
+    first = card(tmp_path / "page.html", "fedsls-1")
     shown = re.findall(r'data-column="(?:gain|placebo_gain|beyond_placebo)\w*">([^<]+)<', first)
     assert shown[:3] == ["+1.25", "0.50", "2.50"]  # beside the placebo's line of the plot
     assert shown[3:12] == [
@@ -676,6 +740,7 @@ def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, m
     assert shown[12:15] == ["3", "2", "2"]
     other = re.findall(r'data-column="verdict_(\w+)">([^<]+)<', first)
     assert other[:2] == [("best", "undecided"), ("smoothed", "no gain")]
+    page = beside(tmp_path / "page.html", "fedsls")
     assert problems(look(page, tmp_path)["texts"], tmp_path / "page") == []
 
 
@@ -693,7 +758,7 @@ def test_studies_without_runs_or_claims_and_with_a_damaged_run_are_on_the_page(t
     broken.write_text("round\n")
     out, without = tmp_path / "page.html", ("fedlmd", "baselines")
     page = unescape(ask(out, tmp_path / "results", "fedsls", *without, "plain", "cited", grid=grid))
-    assert f"the run in {broken} cannot be read" in page
+    assert f"the run in {broken} cannot be read" in beside(out, "fedsls")
     assert page.count("The study has no claims.") == 2
     assert all(claim["says"] in page for name in without for claim in STUDIES[name]["claims"])
     tally = [row for row in rows(out, "tally.csv") if row["study"] in without]
@@ -742,19 +807,20 @@ def draw(tmp_path: Path, seeds: list[float], **values) -> tuple[str, bars.Axis]:
     (row,) = Sheet(tmp_path / "a.csv", pd.DataFrame([values])).rows
     one, allowed = bars.Bar(row, seeds=seeds), (0.0, np.inf)
     axis = bars.fit_axis([one], allowed)
-    return bars.draw_lanes([one], axis, allowed), axis
+    return bars.draw_line(one, axis, allowed), axis
 
 
-def test_a_number_is_a_link_to_its_row_and_that_of_diverged_runs_words(tmp_path):
+def test_a_number_names_its_row_and_that_of_diverged_runs_is_words(tmp_path):
     table = pd.DataFrame([dict(x=-1.256, text="<b>", y=np.inf, z=-np.inf, nothing=np.nan)])
     (row,) = Sheet(tmp_path / "a.csv", table).rows
-    assert row.link_number("x", "{:+.2f}") == (
-        f'<a class="n" href="#a.csv:2" data-column="x">{MINUS}1.26</a>'
+    assert row.mark_number("x", "{:+.2f}") == (
+        f'<span data-row="a.csv:2" data-column="x">{MINUS}1.26</span>'
     )
-    assert "&lt;b&gt;" in row.link_text("text")
-    assert "the other runs diverged" in row.link_number("y")
-    assert "its runs diverged" in row.link_number("z")
-    assert row.link_number("nothing") == row.link_number("none") == ""
+    link = '<a href="all_rows.html#a.csv:2" data-column="text">&lt;b&gt;</a>'
+    assert row.link_text("text") == link
+    assert "the other runs diverged" in row.mark_number("y")
+    assert "its runs diverged" in row.mark_number("z")
+    assert row.mark_number("nothing") == row.mark_number("none") == ""
 
 
 def test_a_line_has_every_seed_and_shades_what_the_claim_allows(tmp_path):
@@ -770,6 +836,28 @@ def test_a_far_end_is_cut_off_with_an_arrow_and_an_infinite_mean_is_not_drawn(tm
     assert svg.count('class="arrow"') == svg.count('class="mean"') == 1
     svg, _ = draw(tmp_path, [np.inf], difference=np.inf, low=np.nan, high=np.nan)
     assert 'class="mean"' not in svg
+
+
+@pytest.mark.parametrize("end", [np.inf, np.nan])
+def test_a_line_without_an_interval_is_hollow(tmp_path, end):
+    svg, _ = draw(tmp_path, [2.0], difference=2.0, low=-end, high=end)
+    assert 'class="effect hollow"' in svg
+    assert svg.count('class="seed"') == svg.count('class="mean"') == 1
+    assert "arrow" not in svg
+    assert 'class="ends"' not in svg
+
+
+def test_what_is_drawn_differs_enough_from_what_it_is_drawn_on():
+    def light(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        linear = [of / 12.92 if of <= 0.04 else ((of + 0.055) / 1.055) ** 2.4 for of in parts]
+        return 0.05 + np.dot((0.2126, 0.7152, 0.0722), linear)
+
+    for scheme in re.findall(r":root \{.*?\}", marks.read_part("plot.css")):
+        colours = {name: light(of) for name, of in re.findall(r"--(\w+): #(\w{6})\b", scheme)}
+        for name in ("effect", "seed", "placebo", "printed", "zero"):
+            weak, strong = sorted((colours[name], colours["band"]))
+            assert strong / weak >= 3, name
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.003, 0.004), (-9, 31), (0, 4000), (-1e-7, 0)])
@@ -804,6 +892,7 @@ def test_readme_has_the_bar_and_the_findings_of_the_page_of_kept_runs(tmp_path, 
     out = tmp_path / "verdicts.html"
     verdicts.main(["--results", str(tmp_path), *CONFIG, "--out", str(out)])
     monkeypatch.setattr(hooks, "VERDICTS", out)
+    assert max(path.stat().st_size for path in list_pages(out)) < 10**6
     assert (tmp_path / "verdicts/bar.svg").read_text() == (ROOT / "docs/bar.svg").read_text()
     readme = (ROOT / "README.md").read_text()
     assert f"[start:findings] -->\n{hooks.findings()}\n<!--" in readme

@@ -376,6 +376,7 @@ def test_search_works_on_pages_that_are_opened_from_the_disk(site, tmp_path):
 @pytest.mark.slow
 def test_the_documentation_is_built_without_a_network_and_has_every_page(site):
     assert (site / "verdicts.html").exists()
+    assert (site / "verdicts/fedsls.html").exists()
     for page in PAGES.keys() - {*OUTSIDE}:
         text = (site / page).with_suffix(".html").read_text()
         assert not re.search(r"""<(?:script|link|img)[^>]+(?:src|href)=["']?https?:""", text), page

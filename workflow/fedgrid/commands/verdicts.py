@@ -1,12 +1,12 @@
-"""Write one page that says which claims of the papers hold, from runs that exist.
+"""Write a page that says which claims of the papers hold, from runs that exist.
 
     python -m fedgrid verdicts --out results/verdicts.html
     python -m fedgrid verdicts --study fedlmd --claim 5 --out claim.svg
 
 The second draws one claim as a picture.
 The runs are those in the folder of results and those kept with the studies; nothing is trained.
-The tables that the page is made of are beside it, in a folder of its name, and so is the picture
-`bar.svg` of how many claims have which verdict.
+In a folder of its name, beside it, are a page of each paper with the evidence on its claims, the
+tables that the pages are made of, and the picture `bar.svg` of how many claims have which verdict.
 """
 
 from pathlib import Path

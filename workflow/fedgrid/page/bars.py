@@ -15,7 +15,7 @@ from fedgrid.page.sheets import MINUS, Row
 MARGIN = 0.04  # of the span, at each end
 REACH = 0.5  # how much of the span an interval may add at each end; the rest of it is cut off
 MOST = 5  # ticks, about
-LANE, THIN = 15, 8  # pixels of a comparison, and of a placebo
+LINE = 15  # pixels
 ARROWS = {-1: "M3-3-1 0 3 3", 1: "M-3-3 1 0-3 3"}  # the interval goes on beyond the axis
 DIAMOND = "M0-5.5 5.5 0 0 5.5-5.5 0z"
 
@@ -68,9 +68,13 @@ class Bar:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The ends of the interval; infinite or NaN if there is none."""
+        """The ends of the interval; infinite or NaN if there is none, as of one seed."""
         before = "" if self.column == "difference" else f"{self.column}_"
         return self.row.read_number(f"{before}low"), self.row.read_number(f"{before}high")
+
+    @property
+    def has_interval(self) -> bool:
+        return all(map(math.isfinite, self.ends))
 
     @property
     def mean(self) -> float:
@@ -95,31 +99,28 @@ def fit_axis(bars: Iterable[Bar], allowed: tuple[float, float]) -> Axis:
     return make_axis(values, [end for bar in every for end in bar.ends])
 
 
-def draw_lanes(
-    lanes: list[Bar], axis: Axis, allowed: tuple[float, float], first: int = LANE
-) -> Markup:
-    """Draw lines below each other as SVG as wide as there is room; all but the first are thin."""
+def draw_line(bar: Bar, axis: Axis, allowed: tuple[float, float], height: int = LINE) -> Markup:
+    """Draw a line as SVG as wide as there is room, above the shaded values that a claim allows."""
     low, high, zero = (axis.place(value) for value in (*allowed, 0.0))
-    ground = f'<rect class="allowed" x="{low}%" width="{high - low:.2f}%" height="100%"/>'
-    height, parts = 0, [ground, f'<line class="zero" x1="{zero}%" x2="{zero}%" y2="100%"/>']
-    for bar in lanes:
-        tall = THIN if height else first
-        parts.append(f'<svg y="{height}" height="{tall}">{draw_bar(bar, axis)}</svg>')
-        height += tall
-    return Markup(f'<svg class="plot" height="{height}" aria-hidden="true">{"".join(parts)}</svg>')
+    return Markup(
+        f'<svg class="plot" height="{height}" aria-hidden="true">'
+        f'<rect class="allowed" x="{low}%" width="{high - low:.2f}%" height="100%"/>'
+        f'<line class="zero" x1="{zero}%" x2="{zero}%" y2="100%"/>{draw_bar(bar, axis)}</svg>'
+    )
 
 
 def draw_bar(bar: Bar, axis: Axis) -> str:
-    """Draw the interval, the seeds, the mean and the printed value of one line."""
+    """Draw the interval, the seeds, the mean and the printed value; hollow without an interval."""
     parts = []
     if math.isfinite(bar.mean):
-        parts = [draw_interval(bar.ends, axis)] if not math.isnan(bar.ends[0]) else []
+        parts = [draw_interval(bar.ends, axis)] if bar.has_interval else []
         seeds = map(axis.place, filter(math.isfinite, bar.seeds))
         parts += [f'<circle class="seed" cx="{at}%" cy="50%" r="2.3"/>' for at in seeds]
         parts.append(draw_shape("mean", "M0-5V5", axis.place(bar.mean)))
     if math.isfinite(bar.printed):
         parts.append(draw_shape("printed", DIAMOND, axis.place(bar.printed)))
     kind = "effect" if bar.column == "difference" else "placebo"
+    kind += "" if bar.has_interval else " hollow"
     return (
         f'<g class="{kind}" data-row="{bar.row.label}" data-column="{bar.column}">'
         f"{''.join(parts)}</g>"

@@ -8,7 +8,7 @@ from fedgrid import claim as stated
 from fedgrid.analysis import measures, verdicts
 from fedgrid.page import bars as drawn
 from fedgrid.page import marks
-from fedgrid.page.bars import LANE, Axis, Bar
+from fedgrid.page.bars import LINE, Axis, Bar
 from fedgrid.page.sheets import Row
 
 AT_MOST = 3  # comparisons in the picture of a headline
@@ -33,24 +33,15 @@ class Panel:
     def ticks(self) -> Markup:
         return drawn.draw_axis(self.axis)
 
-    def draw(self, bar: Bar, height: int = LANE) -> Markup:
+    def draw(self, bar: Bar, height: int = LINE) -> Markup:
         """Draw a line without its placebos."""
-        return drawn.draw_lanes([bar], self.axis, self.allowed, height)
-
-    def draw_with_placebos(self, bar: Bar) -> Markup:
-        return drawn.draw_lanes([bar, *bar.placebos], self.axis, self.allowed)
+        return drawn.draw_line(bar, self.axis, self.allowed, height)
 
     def shorten(self) -> "Panel":
         """Return the panel for a headline: the first comparisons, of those with a placebo."""
         chosen = ([bar for bar in self.bars if bar.placebos] or self.bars)[:AT_MOST]
         axis = drawn.fit_axis(chosen, self.allowed)
         return Panel(self.metric, self.verdict, chosen, axis, self.allowed, self.unit)
-
-    @property
-    def placebos(self) -> list[Bar]:
-        """One line for each placebo, whatever its setting."""
-        every = [placebo for bar in self.bars for placebo in bar.placebos]
-        return [*{placebo.row["placebo_label"]: placebo for placebo in every}.values()]
 
     @property
     def has_printed(self) -> bool:
@@ -94,7 +85,7 @@ def make_bar(contrast: Row, seeds: list[Row], controls: list[Row]) -> Bar:
         if same and contrast["over"] == control["plain"] and is_about(control, contrast):
             texts = filter(None, control["placebo_gain_by_seed"].split(", "))  # 0: -0.3, 1: +0.1
             by_seed = [float(text.partition(": ")[2]) for text in texts]
-            label = control.link_text("placebo_label")
+            label = control.mark_text("placebo_label")
             bar.placebos.append(Bar(control, label, "placebo_gain", seeds=by_seed))
     return bar
 

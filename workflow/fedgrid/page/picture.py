@@ -81,7 +81,7 @@ class Writer:
         self.height += 26
         mark = f'<g transform="translate({EDGE + 8} {self.height - 5})">{at.mark.shape}</g>'
         self.parts.append(mark)
-        robust = f" ({at.robust})" if at.robust else ""
+        robust = f" ({at.row['robust']})" if at.row["robust"] else ""
         text = f"{at.row['our_verdict']}{robust}, {at.scale} scale"
         self.put(EDGE + 24, self.height, text, 14, "ink strong")
 
@@ -112,6 +112,7 @@ class Writer:
 
     def draw_legend(self, panel: Panel) -> None:
         texts = ["Dots: seeds, line: 95 % interval, grey: placebos, shaded: what the sentence says"]
+        texts += ["hollow: one seed"] * (not all(bar.has_interval for bar in panel.bars))
         texts += ["diamond: printed by the paper"] * panel.has_printed
         self.write("; ".join(texts) + ".", 12, "soft", 6)
 
@@ -128,4 +129,5 @@ class Writer:
 
 def write_numbers(line: bars.Bar) -> str:
     low, high = line.ends
-    return f"{line.mean:+.2f} [{low:.2f}, {high:.2f}]".replace("-", MINUS)
+    interval = f" [{low:.2f}, {high:.2f}]" if line.has_interval else ""
+    return f"{line.mean:+.2f}{interval}".replace("-", MINUS)

@@ -29,11 +29,6 @@ class AtScale:
         return marks.find_mark(self.row["our_verdict"])
 
     @property
-    def robust(self) -> str:
-        """Whether the verdict depends on the metric, in words; empty if there is one metric."""
-        return self.row["robust"]
-
-    @property
     def others(self) -> list[Panel]:
         """The panels of other metrics, if any of them has other numbers."""
         numbers = ("our_verdict", "difference", "low")
@@ -43,7 +38,8 @@ class AtScale:
     @property
     def keys(self) -> list[str]:
         """What the filters know of it: scale, metric, verdict, and whether it is robust."""
-        robust = "robust" if self.robust == "robust" else "depends" if self.robust else ""
+        said = self.row["robust"]  # in words; empty if there is one metric
+        robust = "robust" if said == "robust" else "depends" if said else ""
         own = [("own", self.row)]
         every = own + [(row["metric"], row) for row in self.metrics]
         found = [(name, marks.find_mark(row["our_verdict"]).name) for name, row in every]
@@ -83,20 +79,6 @@ class Claim:
     @property
     def is_tested_on_real_data(self) -> bool:
         return self.main is not None and self.main.scale != BUILT_IN
-
-    @property
-    def height(self) -> int:
-        """About how tall its card is, in lines of text."""
-        lines = (1 + len(bar.placebos) for at in self.scales for bar in at.panels[0].bars)
-        return 14 + 6 * len(self.scales) + sum(lines) + 2 * len(self.added)
-
-
-def arrange_columns(claims: list[Claim]) -> list[list[Claim]]:
-    """Arrange claims in two columns of about the same height, each in the order of the claims."""
-    columns: tuple[list[Claim], list[Claim]] = ([], [])
-    for claim in claims:
-        min(columns, key=lambda column: sum(of.height for of in column)).append(claim)
-    return [column for column in columns if column]
 
 
 @dataclass

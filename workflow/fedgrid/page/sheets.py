@@ -1,4 +1,4 @@
-"""CSV files whose rows the page shows: each number on the page is a link to its row."""
+"""CSV files whose rows the pages show: each number on a page names its row and column."""
 
 import csv
 import math
@@ -20,7 +20,7 @@ class Row:
 
     def __init__(self, file: str, line: int, values: dict[str, str]):
         self.file, self.values = file, values
-        self.label = f"{file}:{line}"  # also its anchor in the page
+        self.label = f"{file}:{line}"  # also its anchor in the page of rows
 
     def __getitem__(self, column: str) -> str:
         """Return the text of a cell; empty if the file has no such column."""
@@ -37,32 +37,37 @@ class Row:
     def is_finite(self, column: str) -> bool:
         return math.isfinite(self.read_number(column))
 
-    def link_number(self, column: str, form: str = "{:g}") -> Markup:
-        """Link a number to this row; an infinite one is replaced by words, an empty cell by ""."""
+    def mark_number(self, column: str, form: str = "{:g}") -> Markup:
+        """Write a number; an infinite one is replaced by words, an empty cell by ""."""
         value = self.read_number(column)
         if math.isnan(value):
             return Markup("")
-        text = DIVERGED.get(value) or form.format(value).replace("-", MINUS)
-        return self.write_link(column, text, "n")
-
-    def link_text(self, column: str) -> Markup:
-        return self.write_link(column, show_signs(self[column]), "t")
-
-    def write_link(self, column: str, text: str, kind: str) -> Markup:
-        """Link a text to this row, and note the column from which it is taken."""
-        return Markup('<a class="{}" href="#{}" data-column="{}">{}</a>').format(
-            kind, self.label, column, text
-        )
+        return self.mark(column, DIVERGED.get(value) or form.format(value).replace("-", MINUS))
 
     def mark_text(self, column: str) -> Markup:
-        """Return the text of a cell without a link, and note its row and column."""
+        return self.mark(column, show_signs(self[column]))
+
+    def mark(self, column: str, text: str) -> Markup:
+        """Write a text, and note the row and the column from which it is taken."""
         return Markup('<span data-row="{}" data-column="{}">{}</span>').format(
-            self.label, column, show_signs(self[column])
+            self.label, column, text
+        )
+
+    def link_text(self, column: str) -> Markup:
+        """Write the text of a cell as a link to its row, from a page in the folder of the files."""
+        return Markup('<a href="{}#{}" data-column="{}">{}</a>').format(
+            name_page(self.file), self.label, column, show_signs(self[column])
         )
 
 
 def show_signs(text: str) -> str:
     return NEGATIVE.sub(MINUS, text)
+
+
+def name_page(file: str) -> str:
+    """Return the name of the page that shows the rows of a file, together with similar files."""
+    study, _, kind = file.partition("_")
+    return f"{study if kind else 'all'}_rows.html"
 
 
 class Sheet:

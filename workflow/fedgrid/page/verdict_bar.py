@@ -1,11 +1,14 @@
 """How many sentences have which verdict on real data: one stacked bar, for the page and README."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from markupsafe import Markup, escape
+from matplotlib.figure import Figure
 
 from fedgrid.page import marks
 from fedgrid.page.sheets import Row
+from fedgrid.runtime import files
 
 WORDS = {  # of one sentence and of several, by the name of their mark; the order of the bar
     "holds": ("holds", "hold"),
@@ -71,3 +74,31 @@ def draw_entry(at: int, name: str, count: int) -> str:
     return Markup(
         f'{mark}<text x="{EDGE + 26}" y="{y}" font-size="{TEXT}">{count} {say(name, count)}</text>'
     )
+
+
+def save_bar(facts: Row, folder: Path) -> list[Path]:
+    """Save the bar as an SVG file, and as a PNG file for previews of links; return their paths."""
+    picture, preview = folder / "bar.svg", folder / "bar.png"
+    with files.replacing(picture) as temporary:
+        temporary.write_text(draw_bar(facts), encoding="utf-8")
+    with files.replacing(preview) as temporary:
+        draw_preview(facts).savefig(temporary, format="png")
+    return [picture, preview]
+
+
+def draw_preview(facts: Row) -> Figure:
+    """Draw the bar in the size that previews of links have."""
+    figure, left = Figure(figsize=(12, 6.3), dpi=100), 0
+    axes = figure.add_axes((0.05, 0.05, 0.9, 0.72))
+    for name in WORDS:
+        if count := int(facts[f"real_{name}"]):
+            said = f"{count} {say(name, count)}"
+            axes.barh(0, count, left=left, height=0.5, color=COLOURS[name], label=said)
+            left += count
+    axes.set(xlim=(0, max(left, 1)), ylim=(-1.6, 0.3))
+    axes.axis("off")
+    if left:
+        axes.legend(loc="lower left", fontsize=24, frameon=False, borderaxespad=0)
+    title = f"{left} sentences of papers on federated learning,\ntested on real data"
+    figure.text(0.05, 0.96, title, size=30, weight="bold", va="top")
+    return figure

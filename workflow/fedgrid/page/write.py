@@ -1,4 +1,4 @@
-"""Write the page: the tables as CSV files beside it, and from their rows one HTML file."""
+"""Write the pages: the tables as CSV files, and from their rows the HTML files."""
 
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -13,8 +13,8 @@ from fedgrid import __version__
 from fedgrid import claim as claims
 from fedgrid.analysis import metrics, placebos, verdicts
 from fedgrid.page import evidence, headlines, marks, verdict_bar
-from fedgrid.page.sections import BUILT_IN, Paper, arrange_columns, make_paper
-from fedgrid.page.sheets import Row, Sheet
+from fedgrid.page.sections import BUILT_IN, Paper, make_paper
+from fedgrid.page.sheets import Row, Sheet, name_page
 from fedgrid.report.claims import PAPER
 from fedgrid.runtime import files
 from fedgrid.runtime.names import PACKAGE
@@ -34,7 +34,10 @@ ABOUT = {
 
 
 def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str]) -> list[Path]:
-    """Write the page about these studies and its tables; return all paths, the page's last."""
+    """Write the page about these studies, and beside it its tables and a page for each study.
+
+    Return all paths, that of the page last.
+    """
     folder, names = out.with_suffix(""), [*names]
     studies = [describe_study(name, everything.studies[name]) for name in names]
     about = Sheet(folder / "studies.csv", pd.DataFrame(studies))
@@ -47,22 +50,32 @@ def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str])
     found = Sheet(folder / "headlines.csv", pd.DataFrame(headlines.list_headlines(papers)))
     of_papers = [each for paper in papers for each in (paper.sheets, *paper.scales.values())]
     sheets = [*chain.from_iterable(of.values() for of in of_papers), about, tally, facts, found]
-    picture = folder / "bar.svg"
-    with files.replacing(picture) as temporary:
-        temporary.write_text(verdict_bar.draw_bar(facts.rows[0]), encoding="utf-8")
-    page = render_page(
-        papers=papers,
-        scales=[*dict.fromkeys(scale for paper in papers for scale in paper.run_at)],
-        metrics=[*dict.fromkeys([*evidence.METRICS, *(w for p in papers for w in p.readings)])],
-        tally=tally,
-        found={row["study"]: row for row in found.rows},
-        fact=facts.rows[0],
-        sheets=sheets,
-        folder=folder.name,
-    )
-    with files.replacing(out) as temporary:
-        temporary.write_text(page, encoding="utf-8")
-    return [*(folder / sheet.name for sheet in sheets), picture, out]
+    pictures = verdict_bar.save_bar(facts.rows[0], folder)
+    shown = {"papers": papers, "tally": tally, "fact": facts.rows[0]}
+    shown["found"] = {row["study"]: row for row in found.rows}
+    pages = write_pages(out, sheets, shown)
+    return [*(folder / sheet.name for sheet in sheets), *pictures, *pages]
+
+
+def write_pages(out: Path, sheets: list[Sheet], shown: dict[str, Any]) -> list[Path]:
+    """Write a page for each study, those of the rows of the tables, and the first page."""
+    folder, papers = out.with_suffix(""), shown["papers"]
+    by_page: dict[str, list[Sheet]] = {}
+    for sheet in sheets:
+        by_page.setdefault(name_page(sheet.name), []).append(sheet)
+    made = make_environment(page=out.name, folder=folder.name, row_pages=[*by_page], **shown)
+    first: dict[str, list[str]] = {
+        "scales": [*dict.fromkeys(scale for paper in papers for scale in paper.run_at)],
+        "metrics": [*dict.fromkeys([*evidence.METRICS, *(w for p in papers for w in p.readings)])],
+    }
+    pages = {folder / f"{paper.name}.html": ("paper", {"paper": paper}) for paper in papers}
+    pages |= {folder / name: ("rows", {"name": name, "sheets": of}) for name, of in by_page.items()}
+    pages |= {out: ("page", first)}
+    for path, (template, parts) in pages.items():
+        text = made.get_template(f"{template}.html.jinja").render(parts)
+        with files.replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return [*pages]
 
 
 def list_scales(everything: Grid) -> list[str]:
@@ -91,7 +104,8 @@ def write_sheets(folder: Path, prefix: str, kinds: Iterable[str], tables: dict) 
     return {kind: Sheet(paths[kind], table) for kind, table in tables.items()}
 
 
-def render_page(**shown: Any) -> str:
+def make_environment(**shown: Any) -> Environment:
+    """Return what renders the templates, which all know `shown`."""
     made = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -101,12 +115,11 @@ def render_page(**shown: Any) -> str:
     )
     made.globals |= {"marks": marks, "verdict_bar": verdict_bar, "about": ABOUT}
     made.globals |= {"points": claims.OF_RUNS}
-    made.globals |= {"arrange_columns": arrange_columns}
     made.globals |= {"in_percent": metrics.in_percent, "words_of": metrics.describe_metric}
     made.globals |= {"better": placebos.BETTER, "meanings": placebos.MEANINGS}
     style = marks.read_part("plot.css") + marks.read_part("page.css")
     made.globals |= {"style": style, "script": marks.read_part("page.js"), **shown}
-    return made.get_template("page.html.jinja").render()
+    return made
 
 
 # -- what the page says of itself and of every paper -----------------------------------------------
