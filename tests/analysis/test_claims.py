@@ -24,6 +24,7 @@ from written import DOCS
 
 NONE = made.fidelity_scores().query("encoder == 'area'")  # of maps that no claim is about
 T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
+_, accuracies = measures.MEASURES["accuracy"]
 
 
 def values(numbers: dict[str, list[float]], **names) -> pd.DataFrame:
@@ -51,6 +52,20 @@ def judged(sample: list[float], bounds: tuple = (0, inf), comparisons: int = 1) 
 
 def quantile(n: int) -> float:
     return float(stats.t.ppf(0.975, n - 1))
+
+
+# --- boxes -----------------------------------------------------------------------------------
+
+
+def test_what_is_measured_of_a_box_by_hand():
+    # the quartiles are 1, 2 and 3, so whiskers reach from -2 to 6
+    found = measures.describe_values([-8.0, -4, 1, 1, 1, 2, 2, 2, 3, 3, 3, 9])
+    assert (found["median"], found["box"], found["whiskers"]) == (2, 2, 3 - 1)
+    assert (found["outliers"], found["spread of outliers"]) == (25, 9 - -8)
+    assert found["low outliers"] == pytest.approx(100 * 2 / 3)
+    found = measures.describe_values([1, 2, 3])
+    assert (found["outliers"], found["spread of outliers"]) == (0, 0)
+    assert isnan(found["low outliers"])
 
 
 # --- intervals -------------------------------------------------------------------------------
@@ -513,11 +528,11 @@ def test_more_than_a_share_of_the_comparisons_may_be_asked_for(counts, verdict):
 
 def test_a_run_that_diverged_leaves_its_comparison_undecided():
     runs = made.runs({"a": [60, 61, None, 62], "b": [50, 50, 50, 50], "c": [40, 40, 40, 40]})
-    found = verdicts.compare_claim(above(over=["b", "c"]), measures.measure_accuracies(runs))
+    found = verdicts.compare_claim(above(over=["b", "c"]), accuracies(runs))
     assert found["verdict"].tolist() == [verdicts.UNDECIDED] * 2
     assert found["seeds"].tolist() == [4, 4]
     assert found["difference"].isna().all()
-    other = verdicts.compare_claim(above(method="b", over="c"), measures.measure_accuracies(runs))
+    other = verdicts.compare_claim(above(method="b", over="c"), accuracies(runs))
     assert other["verdict"].tolist() == [verdicts.HOLDS]
 
 
@@ -530,7 +545,7 @@ def test_a_diverged_run_is_not_evidence_in_a_claim_either():
 
 def test_a_method_that_always_diverged_is_worse_but_none_is_better_for_it():
     runs = made.runs({"a": [60, 61, 62], "b": [None] * 3, "c": [None] * 3})
-    measured = measures.measure_accuracies(runs)
+    measured = accuracies(runs)
     beaten, beats, both = (
         verdicts.compare_claim(above(method=one, over=other), measured).iloc[0]
         for one, other in (("a", "b"), ("b", "a"), ("b", "c"))
@@ -546,12 +561,12 @@ def test_a_gain_over_what_diverged_cannot_grow():
     growing = above(along={"partition": ["dir0.5", "dir0.1"]})
     parts = [made.runs({"a": [60, 61], "b": [None] * 2}).assign(partition="dir0.5")]
     parts += [made.runs({"a": [50, 51], "b": [10, 11]}).assign(partition="dir0.1")]
-    found = verdicts.compare_claim(growing, measures.measure_accuracies(pd.concat(parts)))
+    found = verdicts.compare_claim(growing, accuracies(pd.concat(parts)))
     assert found["verdict"].tolist() == [verdicts.UNDECIDED]
 
 
 def test_accuracies_are_tail_means_in_percent():
-    found = measures.measure_accuracies(made.run(55, "a", 3))
+    found = accuracies(made.run(55, "a", 3))
     assert found[["measure", "method", "seed", "value"]].values.tolist() == [
         ["accuracy", "a", 3, pytest.approx(55)]
     ]
@@ -949,7 +964,7 @@ def test_contrasts_are_numbered_by_their_claims():
 def test_the_claim_says_what_equality_means(bounds, tie, said):
     claim = {k: v for k, v in (above() | bounds | tie).items() if v is not None}
     runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 63]})
-    assert verdicts.compare_claim(claim, measures.measure_accuracies(runs))["verdict"].tolist() == [
+    assert verdicts.compare_claim(claim, accuracies(runs))["verdict"].tolist() == [
         said
     ]
 
@@ -957,7 +972,7 @@ def test_the_claim_says_what_equality_means(bounds, tie, said):
 def test_a_tie_is_only_one_in_every_seed():
     claim = above(tie="holds")
     runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 62]})
-    assert verdicts.compare_claim(claim, measures.measure_accuracies(runs))["verdict"].tolist() == [
+    assert verdicts.compare_claim(claim, accuracies(runs))["verdict"].tolist() == [
         "undecided"
     ]
 
@@ -1159,7 +1174,7 @@ def test_contrasts_have_their_differences_and_verdicts_by_metric():
 
 # --- the names in the study's claims ---------------------------------------------------------
 
-MEASURES = {f"{s} {name}" for s in ("ssim", "cosine", "euclidean") for name in measures.STATISTICS}
+MEASURES = {f"{s} {name}" for s in ("ssim", "cosine", "euclidean") for name in measures.describe_values([0, 1])}
 MEASURES |= {measures.EXPLAINED}
 MAP_NAMES = {f"{encoder}-{layer}" for encoder, all in setting.MAPS.items() for layer in all}
 
