@@ -964,17 +964,13 @@ def test_contrasts_are_numbered_by_their_claims():
 def test_the_claim_says_what_equality_means(bounds, tie, said):
     claim = {k: v for k, v in (above() | bounds | tie).items() if v is not None}
     runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 63]})
-    assert verdicts.compare_claim(claim, accuracies(runs))["verdict"].tolist() == [
-        said
-    ]
+    assert verdicts.compare_claim(claim, accuracies(runs))["verdict"].tolist() == [said]
 
 
 def test_a_tie_is_only_one_in_every_seed():
     claim = above(tie="holds")
     runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 62]})
-    assert verdicts.compare_claim(claim, accuracies(runs))["verdict"].tolist() == [
-        "undecided"
-    ]
+    assert verdicts.compare_claim(claim, accuracies(runs))["verdict"].tolist() == ["undecided"]
 
 
 def test_a_comparison_without_runs_counts_as_undecided():
@@ -1049,44 +1045,23 @@ def two_faced(own: str = "best", tail: int = 1) -> pd.DataFrame:
     )
 
 
-def by_metric(metrics: list[str], runs: pd.DataFrame, **more) -> pd.DataFrame:
-    found = verdicts.judge_by_metric({"claims": [above(**more)]}, runs, metrics)
-    return found.set_index("metric")
-
-
-def test_best_and_smoothed_can_give_opposite_verdicts():
-    found = by_metric(["smoothed", "best"], two_faced())
-    assert found["our_verdict"].to_dict() == {"smoothed": verdicts.FAILS, "best": verdicts.HOLDS}
-    smoothed = 26.48 - 32.4 - 0.1 * (1 - 0.6**3)
-    assert found["difference"].to_dict() == pytest.approx({"best": 19.9, "smoothed": smoothed})
-    assert (found["low"] < found["difference"]).all()
-    assert (found["high"] > found["difference"]).all()
-    assert found["seeds"].tolist() == [3, 3]
-    assert found.columns.tolist() == [
-        *("claim", "our_verdict", "difference", "low", "high", "seeds"),
-    ]
-
-
 def test_a_tail_is_the_protocols_own_and_final_is_the_last_round():
-    found = by_metric(["tail", "final"], two_faced(tail=2))
+    study = {"claims": [above()]}
+    (found,) = contrasts.draw(study, "quick", two_faced("tail", tail=2), metrics="final").to_dict(
+        "records"
+    )
     # means of the last two: 20 against 35; after the last round: 20 against 30, and 0.1 on average
-    assert found["difference"].to_dict() == pytest.approx({"tail": -15.1, "final": -10.1})
-    (same,) = by_metric(["tail"], two_faced(tail=1))["difference"]
-    assert same == pytest.approx(-10.1)
+    assert (found["difference"], found["difference_final"]) == pytest.approx((-15.1, -10.1))
 
 
 def test_claims_are_judged_by_metric_each_with_its_number_and_its_share():
     study = {"claims": [above(), above(over=["b", "c"], share=0.4), above(over="nobody")]}
     c = two_faced().query("method == 'b'").assign(method="c", accuracy=0.9)  # always above a
-    runs = pd.concat([two_faced(), c])
-    found = verdicts.judge_by_metric(study, runs, ("best", "smoothed"))
-    assert found["claim"].tolist() == [1, 1, 2, 2, 3, 3]
-    assert found["metric"].tolist() == 3 * ["best", "smoothed"]
-    assert found["our_verdict"].tolist() == [
-        *(verdicts.HOLDS, verdicts.FAILS, verdicts.HOLDS, verdicts.FAILS),
-        *(verdicts.UNDECIDED, verdicts.UNDECIDED),
+    found = product.draw(study, "quick", pd.concat([two_faced(), c]), metrics=["best", "smoothed"])
+    assert found["our_verdict"].tolist() == [verdicts.HOLDS, verdicts.HOLDS, verdicts.UNDECIDED]
+    assert found["verdict_smoothed"].tolist() == [
+        *(verdicts.FAILS, verdicts.FAILS, verdicts.UNDECIDED)
     ]
-    assert found["seeds"].isna().tolist() == [False] * 4 + [True] * 2
 
 
 def test_a_choice_among_runs_is_the_same_for_every_metric():
@@ -1096,9 +1071,10 @@ def test_a_choice_among_runs_is_the_same_for_every_metric():
         asked.append(by)
         return table[table["seed"] < 2]
 
-    study = {"claims": [above()]}
-    found = verdicts.judge_by_metric(study, two_faced(), ["best", "smoothed"], choose=choose)
-    assert (found["seeds"].tolist(), asked) == ([2, 2], ["accuracy", "accuracy"])
+    for way in ("best", "smoothed"):
+        found = measures.measure_all({"claims": [above()]}, two_faced(), choose=choose, way=way)
+        assert {*found["seed"]} == {0, 1}
+    assert asked == ["accuracy", "accuracy"]
 
 
 def test_a_column_per_further_metric_says_whether_the_verdict_changes():
@@ -1164,7 +1140,9 @@ def test_contrasts_have_their_differences_and_verdicts_by_metric():
     assert table["claim"].tolist() == [1, 3]
     first, steady = table.to_dict("records")
     assert (first["verdict"], first["verdict_smoothed"]) == (verdicts.HOLDS, verdicts.FAILS)
-    assert first["difference_final"] == pytest.approx(-10.1)
+    smoothed = 26.48 - 32.4 - 0.1 * (1 - 0.6**3)
+    assert first["difference_smoothed"] == pytest.approx(smoothed, abs=1e-4)
+    assert (first["difference"], first["difference_final"]) == pytest.approx((19.9, -10.1))
     assert first["low_smoothed"] < first["difference_smoothed"] < first["high_smoothed"]
     assert steady["difference"] == steady["difference_smoothed"]  # it is of all rounds
     assert table["changes"].tolist() == [True, False]
@@ -1174,7 +1152,11 @@ def test_contrasts_have_their_differences_and_verdicts_by_metric():
 
 # --- the names in the study's claims ---------------------------------------------------------
 
-MEASURES = {f"{s} {name}" for s in ("ssim", "cosine", "euclidean") for name in measures.describe_values([0, 1])}
+MEASURES = {
+    f"{s} {name}"
+    for s in ("ssim", "cosine", "euclidean")
+    for name in measures.describe_values([0, 1])
+}
 MEASURES |= {measures.EXPLAINED}
 MAP_NAMES = {f"{encoder}-{layer}" for encoder, all in setting.MAPS.items() for layer in all}
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid.analysis import concentration, figures, gains
-from fedgrid.report import gains as table_of_gains
+from fedgrid.analysis import figures
+from fedgrid.report import gains
 from fedgrid.report.normalization import figure1, figure2, leverage
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import kept
@@ -30,7 +30,7 @@ T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
 
 
 def drawn(runs: pd.DataFrame, **more) -> pd.DataFrame:
-    return made.read(table_of_gains.draw(runs, STUDY, "quick", **(OPTIONS | more)))
+    return made.read(gains.draw(runs, STUDY, "quick", **(OPTIONS | more)))
 
 
 def plotted(product, table: pd.DataFrame):
@@ -60,7 +60,7 @@ def test_gains_are_of_pairs_of_a_seed_beside_those_of_the_placebo_and_the_printe
 
 def test_readers_see_a_row_per_method_and_setting():
     table = drawn(made.runs(PERCENTS))
-    shown = table_of_gains.wide(table, **OPTIONS)
+    shown = gains.wide(table, **OPTIONS)
     assert shown.index.tolist() == [("cifar10", "alpha=0.1", "FedAvg")]
     assert shown.iloc[0].to_dict() == {
         "original": "51.00 ± 1.00",
@@ -74,7 +74,7 @@ def test_readers_see_a_row_per_method_and_setting():
         "ours - printed, with +norm": "-20.50",
         "ours - printed, gain": "-1.50",
     }
-    assert "3 seeds, 10 rounds, quick scale" in table_of_gains.caption(table)
+    assert "3 seeds, 10 rounds, quick scale" in gains.caption(table)
 
 
 def test_a_printed_table_adds_its_data_sets_without_runs():
@@ -83,17 +83,17 @@ def test_a_printed_table_adds_its_data_sets_without_runs():
     assert table["protocol"].tolist() == ["p", "other"]
     assert table["printed_gain"].tolist() == [4.5, 9]
     assert table["gain"].isna().tolist() == [False, True]
-    assert table_of_gains.wide(table, **OPTIONS).iloc[1]["original"] == ""
+    assert gains.wide(table, **OPTIONS).iloc[1]["original"] == ""
     with pytest.raises(UsageError, match="no published table is called `table9`"):
         drawn(made.runs(PERCENTS), printed="table9")
 
 
 def test_one_seed_has_no_interval_and_a_run_that_diverged_no_gain():
     one = drawn(made.runs({name: values[:1] for name, values in PERCENTS.items()}))
-    shown = table_of_gains.wide(one, **OPTIONS).iloc[0]
+    shown = gains.wide(one, **OPTIONS).iloc[0]
     assert (shown["original"], shown["gain [95 %]"]) == ("50.00", "+1.00")
     lost = drawn(made.runs(PERCENTS | {"fedavg+norm": [51, None, 58]}))
-    shown = table_of_gains.wide(lost, **OPTIONS).iloc[0]
+    shown = gains.wide(lost, **OPTIONS).iloc[0]
     assert shown["with +norm"] == "1/3 diverged"
     assert "gain [95 %]" not in shown
     assert shown["gain of +shuffled [95 %]"] == "+2.00 [-0.48, 4.48]"
@@ -102,7 +102,7 @@ def test_one_seed_has_no_interval_and_a_run_that_diverged_no_gain():
 def test_a_gain_says_how_many_pairs_it_has_if_not_all_seeds_have_both_runs():
     table = drawn(made.runs(PERCENTS | {"fedavg+norm": [51, 53], "fedavg+shuffled": [51]}))
     assert table[["seeds", "pairs", "placebo_pairs"]].to_numpy().tolist() == [[3, 2, 1]]
-    shown = table_of_gains.wide(table, **OPTIONS).iloc[0]
+    shown = gains.wide(table, **OPTIONS).iloc[0]
     assert shown["gain [95 %]"].startswith("+1.50 [")
     assert shown["gain [95 %]"].endswith("] of 2 pairs")
     assert shown["gain of +shuffled [95 %]"] == "+1.00 of 1 pair"
@@ -184,9 +184,9 @@ def test_a_normalised_method_is_solid_and_its_original_dashed_in_the_same_colour
 
 @pytest.mark.parametrize(("clients", "wanted"), [(3, 1.5), (20, 12.0), (100, 99.0)])
 def test_random_weights_have_the_effective_number_that_is_asked_for(clients, wanted):
-    weights = concentration.random_weights(clients, wanted)
+    weights = leverage.random_weights(clients, wanted)
     assert weights.sum(axis=1) == pytest.approx(1)
-    assert concentration.effective_number(weights) == pytest.approx(wanted)
+    assert leverage.effective_number(weights) == pytest.approx(wanted)
     assert len({*weights[:, 0]}) > 0.9 * len(weights)  # every draw is another
 
 
@@ -194,9 +194,9 @@ def test_the_distance_of_two_random_weights_by_hand():
     # 1/2 + d and 1/2 - d have the squares 1/2 + 2 d^2 = 1 / n, and the distance is d
     for wanted in (1.2, 1.8):
         by_hand = sqrt((1 / wanted - 1 / 2) / 2)
-        assert concentration.random_distance(2, wanted) == pytest.approx(by_hand)
-    assert concentration.random_distance(2, 2.0) == 0
-    assert concentration.random_distance(5, 1.0001) == pytest.approx(4 / 5, abs=1e-3)
+        assert leverage.random_distance(2, wanted) == pytest.approx(by_hand)
+    assert leverage.random_distance(2, 2.0) == 0
+    assert leverage.random_distance(5, 1.0001) == pytest.approx(4 / 5, abs=1e-3)
 
 
 # --- leverage --------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_distances_are_means_over_seeds_beside_bound_and_random_weights():
 
 
 def test_random_weights_of_an_unknown_effective_number_are_left_out():
-    assert isnan(concentration.random_distance(2, nan))
+    assert isnan(leverage.random_distance(2, nan))
     plain = made.runs({name: PERCENTS[name][:2] for name in ("fedavg", "fedavg+shuffled")})
     moved = [moving("fedavg+norm", d, seed) for seed, d in enumerate((0.1, 0.2))]
     runs = pd.concat([plain, *(of.assign(effective_clients=nan) for of in moved)])

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid.analysis import curves, figures
+from fedgrid.analysis import figures
 from fedgrid.analysis.published import join_reference
 from fedgrid.analysis.scores import CELL
 from fedgrid.commands import keep
@@ -144,7 +144,7 @@ def test_a_curve_of_another_protocol_or_partition_is_not_compared():
     ours = kept_curve({1: 10})
     for other in ({"protocol": "fedlmd-bf16"}, {"partition": "shards2"}, {"dataset": "mnist"}):
         study = with_curves(ours=ours, theirs=kept_curve({1: 20}, **other))
-        assert curves.read_curves(study).empty
+        assert product.read_curves(study).empty
         assert "figure" not in product.caption(product.draw(study, "quick"))
 
 
@@ -153,7 +153,7 @@ def test_the_caption_has_the_numbers_of_each_curve_and_their_differences():
     ours = {r: 50 + (r - 1) // 20 for r in range(1, 101)} | {0: 0, 70: 90, 101: 99}
     theirs = dict.fromkeys(range(1, 101), 49.0) | {0: 10, 70: 86}
     table = product.draw(with_curves(ours=kept_curve(ours), theirs=kept_curve(theirs, 3)), "quick")
-    gaps = curves.compare_blocks(table)
+    gaps = product.compare_blocks(table)
     assert gaps["difference"].tolist() == pytest.approx([1, 2, 3, 4, 5])
     found = product.caption(table)
     assert "Curves of FedAvg, CIFAR-10, alpha=0.05: ours (seed 0) has 99.00 at best" in found
@@ -195,11 +195,11 @@ def curve_cells(study: dict) -> set[tuple]:
 def test_fedlmds_public_code_is_compared_in_all_200_rounds():
     table = product.draw(made.STUDIES["fedlmd"], "quick")
     evaluations = table[table["curve"].notna()]
-    ends = curves.summarise_curves(evaluations).set_index("curve")
+    ends = product.summarise_curves(evaluations).set_index("curve")
     assert ends.index.tolist() == ["ours", "the paper's public code"]
     assert set(ends["method"]) == {"fedavg"}
-    blocks = curves.compare_blocks(evaluations)
-    assert blocks["block"].tolist() == list(range(200 // curves.BLOCK))
+    blocks = product.compare_blocks(evaluations)
+    assert blocks["block"].tolist() == list(range(200 // product.BLOCK))
     # the run of the table and that of the curve are the same
     kept = table[table["curve"].isna()].set_index(CELL)
     (cell,) = evaluations[CELL].drop_duplicates().itertuples(index=False, name=None)

@@ -130,6 +130,15 @@ def choose_candidates(
     return pd.concat([keep_best_candidate(group, every, tuned, lowest) for _, group in groups])
 
 
+def average_chosen(best: pd.DataFrame, facts: list[str], metric: str) -> pd.DataFrame:
+    """Return a row per group of `choose_candidates`: facts of its choice, and means over seeds."""
+    return pd.DataFrame([
+        runs[[*GROUP, *facts]].iloc[0].to_dict()
+        | mean_over_seeds(runs, CANDIDATE, metric).iloc[0].to_dict()
+        for _, runs in best.groupby(GROUP, sort=False)
+    ])  # fmt: skip
+
+
 def choose_best(
     runs: pd.DataFrame,
     settings: pd.DataFrame,

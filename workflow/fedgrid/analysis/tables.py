@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from fedgrid.analysis.scores import OWN
 from fedgrid.partitions import parse_name, write_label
 from fedgrid.study.paths import UNTESTED
 
+AXES = ("method", "dataset", "partition", "protocol")  # that name a row
 ACCURACY = "{mean:.2f} ± {std:.2f}"  # the text of a cell
 PLAIN = "{mean:.3f} ± {std:.3f}"  # the same for a number that is not in percent
 LOST = "{diverged:g}/{seeds:g} diverged"  # the text of a cell with runs that diverged
@@ -93,6 +94,18 @@ def is_in_heading(table: pd.DataFrame, name: str) -> bool:
     """Whether an axis is in the heading: methods and protocols only if a dataset has several."""
     several = bool((table.groupby("dataset")[name].nunique() > 1).any())
     return several or name in ("dataset", "partition")
+
+
+def has_several(table: pd.DataFrame) -> bool:
+    """Whether a table has several protocols."""
+    return bool(table["protocol"].nunique() > 1)
+
+
+def name_rows(table: pd.DataFrame, several: bool, axes: Sequence[str] = AXES) -> pd.DataFrame:
+    """Return a column of names for each axis; the protocol's only if there are `several`."""
+    labels = {axis: f"{axis}_label" for axis in axes if several or axis != "protocol"}
+    named = table.assign(partition_label=table["partition"].map(write_label))
+    return named[[*labels.values()]].set_axis([*labels], axis="columns")
 
 
 def join_values(table: pd.DataFrame, name: str) -> str:

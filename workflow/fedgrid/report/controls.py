@@ -33,7 +33,6 @@ from fedgrid.analysis.scores import (
     strict_mean,
     subtract_runs,
 )
-from fedgrid.report._rows import name_rows
 from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
 
@@ -165,7 +164,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     pairs = [", ".join(map(str, {*row} if len({*row}) == 1 else row)) for row in counts]
     shown |= {"pairs": pairs, "verdict": table["verdict"]}
     shown = pd.DataFrame(shown).join(verdicts.show_by_metric(table))
-    index = name_rows(table, tables.is_in_heading(table, "protocol"), AXES)
+    index = tables.name_rows(table, tables.is_in_heading(table, "protocol"), AXES)
     if table["of"].nunique() > 1:
         index.insert(0, "metric", table["of"].map(describe_metric))
     return shown.set_index(pd.MultiIndex.from_frame(index))

@@ -27,7 +27,6 @@ from fedgrid.analysis.inference import correct_by_holm
 from fedgrid.analysis.scores import SCORED, score_runs
 from fedgrid.analysis.verdicts import LEVEL, confidence_interval
 from fedgrid.partitions import write_label
-from fedgrid.report._rows import has_several
 from fedgrid.runtime.names import NothingToDrawError, in_words, known, registered
 from fedgrid.study.records import Study
 
@@ -124,7 +123,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 def name_cells(table: pd.DataFrame) -> pd.Series:
     names = table["dataset_label"] + " " + table["partition"].map(write_label, na_action="ignore")
-    if has_several(table):
+    if tables.has_several(table):
         names = names + " " + table["protocol"]
     return names.fillna(OVERALL)
 
