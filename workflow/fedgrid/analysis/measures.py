@@ -5,7 +5,7 @@ run that diverged has the value minus infinity, so that it loses every compariso
 are missing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -196,7 +196,8 @@ def measure_unevenness(predictions: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 OF_SOURCES = {"costs": measure_costs, "predictions": measure_unevenness}  # beside runs
-MEASURES = {  # by name: the metric by which runs are chosen, and the function that measures them
+# By name: the metric by which runs are chosen, and the function that measures them.
+MEASURES: dict[str, tuple[str, Callable[..., pd.DataFrame]]] = {
     "accuracy": ("accuracy", partial(measure_scores, metric="accuracy", measure="accuracy")),
     claims.SPEED_UP: ("accuracy", measure_speedups),
     claims.LOG_SPEED_UP: ("accuracy", measure_log_speedups),

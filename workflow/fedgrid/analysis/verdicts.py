@@ -366,18 +366,18 @@ def measure_by_way(
     best: dict | None,
     ways: str | list[str] | None,
     grid: list[dict] | None,
-) -> tuple[dict[str | None, pd.DataFrame], dict[int, int]]:
+) -> tuple[dict[str, pd.DataFrame], dict[int, int]]:
     """Return what claims compare, by way to score runs, and by claim how many comparisons lack one.
 
-    The first way is None, that of the runs' protocols. `best` keeps the same runs for every way.
+    The first way is "", that of the runs' protocols. `best` keeps the same runs for every way.
     A comparison lacks a run that the blocks `grid` have and `sources` have not.
     """
     runs, settings = sources.get("runs"), sources.get("settings")
     given: dict[str, Any] = {name: sources.get(name) for name in ("scores", "interpolation")}
     given["more"] = {name: sources.get(name) for name in OF_SOURCES}
     given["choose"] = choice.make_chooser(runs, settings, best)
-    every = None, *other_metrics(runs, ways)
-    values = {way: measure_all(study, runs, way=way, **given) for way in every}
+    every = "", *other_metrics(runs, ways)
+    values = {way: measure_all(study, runs, way=way or None, **given) for way in every}
     names = [run for block in grid or [] for run in runs_of_block(block)]
     wanted = pd.DataFrame(names) if names else None
     named = choice.name_families(runs, settings, best)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import claim_text, measures, tables, verdicts
-from fedgrid.claim import Claim
+from fedgrid.claim import Claim, find_direction
 from fedgrid.study.records import Study
 
 OPTIONS = {"metrics": "way"}  # what they name (study/options.py)
@@ -59,7 +59,7 @@ def draw(
         "costs": costs, "predictions": predictions,
     }  # fmt: skip
     values, missing = verdicts.measure_by_way(study, sources, best, metrics, grid)
-    own, printed = values.pop(None), measures.measure_printed(study)
+    own, printed = values.pop(""), measures.measure_printed(study)
     speaks_of = f"{scale} scale" + ("" if scale == PAPER else " only")
     if runs is not None:
         speaks_of += (
@@ -105,7 +105,7 @@ def judge_claim(
     ours, verdict = verdicts.judge_claim(claim, values, missing)
     final = theirs["published_verdict"]
     differs = scale != PAPER and verdict not in (verdicts.HOLDS, verdicts.UNDECIDED)
-    sized = claim_text.write_caution(claim) if differs else ""
+    sized = claim_text.CAUTION if differs and find_direction(claim) else ""
     return {
         **theirs,
         "ours": describe_evidence(ours, missing),

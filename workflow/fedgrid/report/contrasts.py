@@ -46,9 +46,7 @@ def draw(
     return table.round(dict.fromkeys([*rounded, "p"], 4))
 
 
-def compare_by_way(
-    claim: Claim, values: dict[str | None, pd.DataFrame], missing: int = 0
-) -> pd.DataFrame:
+def compare_by_way(claim: Claim, values: dict[str, pd.DataFrame], missing: int = 0) -> pd.DataFrame:
     """Judge each comparison of a claim, and beside it the same comparison by other ways to score.
 
     With others, the column `changes` says whether the verdict depends on the way.
