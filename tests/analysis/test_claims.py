@@ -147,17 +147,6 @@ def test_seeds_needed_by_hand():
     assert judged([1000, 0, -999])["seeds_needed"] == inf  # more than anybody will run
 
 
-def test_a_decided_comparison_needs_the_seeds_it_has():
-    assert judged([1, 1.1, 0.9])["seeds_needed"] == 3
-
-
-@pytest.mark.parametrize("comparisons", [2, 8, 100])
-def test_an_undecided_comparison_needs_more_seeds_than_it_has(comparisons):
-    found = judged([-1, -1.3, -0.7], comparisons=comparisons)
-    assert found["verdict"] == verdicts.UNDECIDED
-    assert found["seeds_needed"] > 3
-
-
 # --- verdicts of one comparison --------------------------------------------------------------
 
 
@@ -929,25 +918,6 @@ def test_the_quick_scale_speaks_of_itself_only():
     assert "only" not in product.caption(paper).replace("quick scale only", "")
 
 
-def test_the_deciding_numbers_are_those_of_the_worst_comparison():
-    numbers = {"a": [10, 10.1, 9.9], "b": [5, 5, 5], "c": [20, 20, 20], "d": [10, 10, 10]}
-    (row,) = drawn(made.runs(numbers), above(over=["b", "c", "d"])).to_dict("records")
-    assert (row["over"], row["verdict"]) == ("c", verdicts.FAILS)
-    assert row["difference"] == pytest.approx(-10)
-    assert row["ours"] == "1 of 3 holds, 1 does not hold, 1 is undecided"
-    (row,) = drawn(made.runs(numbers), above(over=["b", "d"])).to_dict("records")
-    assert (row["over"], row["verdict"]) == ("d", verdicts.UNDECIDED)
-
-
-def test_contrasts_are_numbered_by_their_claims():
-    runs = made.runs({"a": [50, 51], "b": [40, 41], "c": [30, 30]})
-    study = {"claims": [above(), above(over=["b", "c"]), above(over="nobody")]}
-    table = contrasts.draw(study, "quick", runs, NONE)
-    assert table["claim"].tolist() == [1, 2, 2]
-    assert table.columns[0] == "claim"
-    assert table["difference"].tolist() == pytest.approx([10, 10, 20.5])
-
-
 # --- a difference that is a bound in every seed, and comparisons without runs ----------------
 
 
@@ -1165,46 +1135,6 @@ def in_grid(axis: str, scale: str = "paper") -> set[str]:
     """The names of an axis of the grid that claims are about."""
     blocks = STUDY["scales"][scale]["grids"]["claims"]
     return {name for block in blocks for name in listed(block[axis])}
-
-
-def unknown(claim: dict) -> list[str]:
-    """The names in a claim that stand for nothing that it could be about."""
-    compared = set(listed(claim.get("measure", "accuracy")))
-    of_runs = {"accuracy", *OF_KIND["seconds"]}
-    methods = in_grid("method") if compared <= of_runs else MAP_NAMES
-    methods = methods if compared <= MEASURES | of_runs else set()
-    among = {
-        **{"measure": MEASURES | of_runs, "method": methods, "over": methods},
-        **{"dataset": in_grid("dataset") | in_grid("dataset", "quick")},
-        **{"partition": in_grid("partition")},
-    }
-    said = [(key, claim.get(key, [])) for key in among] + [*claim.get("along", {}).items()]
-    return [name for key, names in said for name in listed(names) if name not in among[key]]
-
-
-@pytest.mark.parametrize("number", range(len(STUDY["claims"])))
-def test_every_name_in_a_claim_stands_for_something(number):
-    claim = STUDY["claims"][number]
-    assert unknown(claim) == []
-    assert claim.get("least", -inf) < claim.get("most", inf)
-    assert not set(listed(claim["method"])) & set(listed(claim.get("over", [])))
-
-
-@pytest.mark.parametrize(
-    ("words", "change"),
-    [
-        ("highest accuracies", {"method": "fedslss"}),
-        ("highest accuracies", {"over": ["fedavg", "fedproxx"]}),
-        ("2% to 20%", {"partition": ["dir0.1", "dir0.005"]}),
-        ("about 2% higher", {"dataset": ["tinyimagnet"]}),
-        ("The higher data heterogeneity", {"along": {"partition": ["dir0.5", "dir0.01"]}}),
-        ("is narrower [SSIM]", {"measure": "ssim boxes"}),
-        ("is narrower [SSIM]", {"method": "saliency"}),
-        ("is narrower [SSIM]", {"over": ["autoencoder-f16"]}),
-    ],
-)
-def test_a_typo_in_a_claim_is_found(words, change):
-    assert unknown(claim_of(words) | change)
 
 
 def test_the_measures_are_those_of_the_scores():

@@ -8,11 +8,10 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid.analysis import figures
 from fedgrid.analysis.published import join_reference
 from fedgrid.analysis.scores import CELL
 from fedgrid.commands import keep
-from fedgrid.report import _product, comparison
+from fedgrid.report import comparison
 from fedgrid.report import reference as product
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.jobs import run_of_stage
@@ -160,36 +159,6 @@ def test_the_caption_has_the_numbers_of_each_curve_and_their_differences():
     assert "theirs (seed 3) has 86.00 at best, after round 70, 49.00 after the last round" in found
     assert "Means of 20 rounds of ours minus those of theirs: +1.00 to +5.00" in found
     assert "on average +3.00, and +4.00 in the last 60 rounds" in found
-
-
-def test_the_figure_shows_all_curves_and_the_published_value():
-    ours, theirs = kept_curve({0: 10, 1: 60, 2: 40}), kept_curve({1: 20, 2: 30}, 7)
-    study = with_curves(ours=ours, theirs=theirs)
-    table = product.draw(study, "quick")
-    with figures.use_style():
-        (axes,) = product.plot(table, study).axes
-    lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
-    assert [10, 60, 40] in lines.values()  # without a name in the legend
-    assert lines["theirs"] == pytest.approx([20, 24])
-    assert lines["published: 33.02"] == [33.02, 33.02]
-    assert len(lines) == 5
-    assert axes.get_title() == "FedAvg, CIFAR-10, alpha=0.05"
-
-
-def test_the_kept_runs_stand_on_the_page_without_the_curves():
-    product_of_study = _product.load_product("fedlmd", "reference", {})
-    study = made.STUDIES["fedlmd"]
-    table = product.draw(study, "quick")
-    cells = table[table["curve"].isna()]
-    assert len(product.wide(table)) == len(cells) == len(curve_cells(study))
-    written = pd.read_csv(io.StringIO(table.to_csv(index=False)))
-    assert _product.lay_out(product_of_study, written).equals(product.wide(table))
-    assert product.caption(written) == product.caption(table)
-
-
-def curve_cells(study: dict) -> set[tuple]:
-    """The cells of the runs that a study keeps."""
-    return {tuple(row[name] for name in CELL) for row in study["reference"]}
 
 
 def test_fedlmds_public_code_is_compared_in_all_200_rounds():
