@@ -70,12 +70,35 @@ def write_seed_count(seeds: float) -> str:
     return "" if np.isnan(seeds) else f" ({seeds:.0f} seed{'s' if seeds != 1 else ''})"
 
 
+def write_means(facts: pd.DataFrame, differ: pd.Series, forms: Sequence[str] = ()) -> pd.Series:
+    """Write a cell of each row; where seeds `differ` from those beside it, their number follows."""
+    rows = zip(facts.to_dict("records"), forms or [ACCURACY] * len(facts), strict=True)
+    texts = pd.Series([write_cell(row, form) for row, form in rows], facts.index)
+    return texts + facts["seeds"].map(write_seed_count).where(differ, "")
+
+
 def write_interval(mean: float, low: float, high: float, sign: str = "", digits: int = 2) -> str:
     """Return a mean with its interval as a text; one seed has no interval."""
     if np.isnan(mean):
         return ""
     bounds = f" [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite(low) else ""
     return f"{mean:{sign}.{digits}f}{bounds}"
+
+
+def write_intervals(
+    table: pd.DataFrame, name: str, p: str = "", digits: Sequence[int] = ()
+) -> pd.Series:
+    """Write differences with their intervals, and p of another column; empty where there is none.
+
+    The ends are the columns `<name>_low` and `<name>_high`; `digits` of a row are 2 by default.
+    """
+    rows = table[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
+    texts = [
+        write_interval(mean, low, high, "+", many)
+        for (mean, low, high), many in zip(rows, digits or [2] * len(table), strict=True)
+    ]
+    beside = ["" if pd.isna(chance) else f", p = {chance:.2g}" for chance in table[p]] if p else ""
+    return pd.Series(texts, table.index, dtype=object) + beside
 
 
 def write_seed_differences(runs: pd.DataFrame, value: str) -> str:

@@ -166,9 +166,8 @@ def write_accuracies(table: pd.DataFrame, name: str, suffix: str) -> pd.Series:
     columns = {name: "mean", f"{name}_std": "std"}
     columns |= {f"diverged{suffix}": "diverged", f"seeds{suffix}": "seeds"}
     facts = table[[*columns]].rename(columns=columns).fillna({"diverged": 0})
-    texts = pd.Series([tables.write_cell(row) for row in facts.to_dict("records")], table.index)
     differ = table["seeds"].notna() & (table["seeds"] != table["seeds_changed"])
-    return texts + facts["seeds"].map(tables.write_seed_count).where(differ, "")
+    return tables.write_means(facts, differ)
 
 
 def write_gains(table: pd.DataFrame, prefix: str) -> pd.Series:

@@ -107,11 +107,8 @@ def describe_sample(apart: np.ndarray, test: str, run: Callable) -> dict:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    texts = [
-        tables.write_interval(row["difference"], row["low"], row["high"], sign="+")
-        + ("" if pd.isna(row["p_holm"]) else f", p = {row['p_holm']:.2g}")
-        for row in table.to_dict("records")
-    ]
+    ends = table.rename(columns={"low": "difference_low", "high": "difference_high"})
+    texts = tables.write_intervals(ends, "difference", "p_holm")
     shown = table.assign(where=name_cells(table), text=texts)
     index = ["method_label", "over_label"] if table["over"].nunique() > 1 else ["method_label"]
     columns = sorted(shown["where"].unique(), key=lambda name: name != OVERALL)
