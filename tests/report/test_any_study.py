@@ -400,6 +400,32 @@ def test_runs_without_their_settings_are_named():
 ELEVEN = [k / 10 for k in range(11)]  # deciles of 0, 10, ..., 100 percent are 10, 20, ..., 90
 
 
+def test_clients_by_hand():
+    rows = pd.concat([
+        made.client_rows(ELEVEN, [0.5] * 11),
+        made.client_rows([0.9] * 11, [0.5] * 11, round=5),  # not the last round
+        made.client_rows([k / 2 for k in ELEVEN], [0.7] * 11, seed=1),
+        made.client_rows([0.8] * 11, [None] * 11, method="fedper"),
+    ])  # fmt: skip
+    rows.loc[(rows["client"] == 10) & (rows["seed"] == 0), "samples"] = 110
+    found = clients.draw(made.read(rows), STUDY, "quick").set_index("method")
+    first = found.loc["fedavg"]
+    # seed 0: (450 * 10 + 110 * 100) / 210 weighted; seed 1: 25
+    assert first["own_weighted"] == pytest.approx(((10 * 450 + 110 * 100) / 210 + 25) / 2, abs=1e-3)
+    assert (first["own_mean"], first["own_worst"], first["own_best"]) == (37.5, 0, 75)
+    # The variance of 0, 10, ..., 100 is 1000; that of their halves 250.
+    assert first["own_spread"] == pytest.approx(0.75 * np.sqrt(1000), abs=1e-3)
+    assert first["own_spread_std"] == pytest.approx(np.sqrt(1000 / 8), abs=1e-3)
+    assert [first[f"own_decile{k}"] for k in range(1, 10)] == [7.5 * k for k in range(1, 10)]
+    assert first["own_mean_std"] == pytest.approx(25 / np.sqrt(2), abs=1e-3)
+    assert (first["server_mean"], first["seeds"], first["clients"]) == (60, 2, 11)
+    assert np.isnan(found.loc["fedper", "server_mean"])
+    assert found.loc["fedper", "own_decile5"] == 80
+    shown = clients.wide(found.reset_index())
+    assert shown.loc["FedAvg", ("own model", "mean")].tolist() == ["37.50 ± 17.68"]
+    assert shown.loc["fedper", ("server's model", "mean")].tolist() == [""]
+
+
 def test_clients_of_a_run_that_ended_early_have_no_numbers():
     rows = pd.concat([
         made.client_rows(ELEVEN, ELEVEN),

@@ -31,3 +31,14 @@ def test_cells_of_fewer_seeds_say_how_many():
     assert cells.loc["fedprox"].item() == "55.00 (1 seed)"
     fedavg = _product.draw_table(product, {"runs": runs[runs["method"] == "fedavg"]}, {}, "quick")
     assert "seed" not in product.wide(fedavg).loc["fedavg"].item()
+
+
+def test_a_caption_says_how_many_clients_are_in_no_mean_over_clients():
+    values = {"accuracy": {10: 0.5}, "own_mean": {10: 0.5}}
+    runs = made.measured(values, clients_without_tests=96)
+    said = {}
+    for metric in values:
+        product = _product.load_product("mine", "table", {"with": {"metric": metric}})
+        said[metric] = product.caption(_product.draw_table(product, {"runs": runs}, {}, "quick"))
+    assert "without the 96 clients that have no test samples" in said["own_mean"]
+    assert "without" not in said["accuracy"]

@@ -33,6 +33,20 @@ def compared(*runs: pd.DataFrame) -> pd.DataFrame:
 # --- best rounds and speed-ups ---------------------------------------------------------------
 
 
+def test_the_last_moving_average_stands_beside_the_best_with_its_difference_to_the_published():
+    names = {"dataset": "cifar10", "partition": "dir0.05", "protocol": "fedlmd"}
+    found = compared(curve([20, 60, 40], **names), curve([20, 70, 10], seed=1, **names))
+    row = found.loc["fedavg"]
+    # 35.44, as above, and 0.6 * (0.6 * 14 + 0.4 * 70) + 0.4 * 10 = 25.84
+    assert row["smoothed"] == pytest.approx((35.44 + 25.84) / 2)
+    assert row["smoothed_difference"] == pytest.approx(row["smoothed"] - 33.02)
+    assert row["difference"] == pytest.approx(65 - 33.02)
+    cells = comparison.wide(found.reset_index())
+    assert cells.loc[("FedAvg", "smoothed")].tolist() == ["30.64 (-2.38)"]
+    about = "its last moving average (and the difference to the published value)"
+    assert about in comparison.caption(found.reset_index())
+
+
 def test_the_claims_of_the_study_are_judged_by_the_best_and_by_the_last_average():
     for name in ("claims", "contrasts"):
         table = product_of_claims("quick", name)

@@ -30,6 +30,7 @@ from fedgrid.report.fedsls import (
     figure3,
     figure4,
     figure5,
+    pilot_local_work,
     table1,
 )
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
@@ -329,6 +330,29 @@ def test_seconds_of_static_and_dynamic_weights_by_hand():
     assert shown.iloc[:, 0].tolist() == ["15.0 + 7.0", "110.0 + 0.0"]
     differences = table.set_index("method")["difference"].to_dict()
     assert differences == {"fedsls": pytest.approx(np.nan, nan_ok=True), "fedsls_dynamic": 0.5}
+
+
+# --- the pilot -------------------------------------------------------------------------------
+
+
+def pilot(**names) -> pd.DataFrame:
+    steps = made.runs({"fedavg": [57, 59]}, protocol="steps", **names)
+    epochs = made.runs({"fedavg": [54, 56]}, protocol="epochs", **names)
+    return pilot_local_work.draw(pd.concat([steps, epochs]), STUDY, "paper")
+
+
+def test_the_reading_that_is_nearer_to_the_published_row_is_told():
+    table = pilot(partition="dir0.1").set_index("protocol")  # published: 58.04
+    assert table.loc[["steps", "epochs"], "mean"].tolist() == [58, 55]
+    assert table.loc["steps", "difference"] == pytest.approx(-0.04)
+    assert table.loc["epochs", "difference"] == pytest.approx(-3.04)
+    assert table.loc[["steps", "epochs"], "nearer"].tolist() == [True, False]
+    shown = pilot_local_work.wide(table.reset_index()).iloc[:, 0].to_dict()
+    assert shown == {
+        "steps": "58.00 ± 1.41",
+        "epochs": "55.00 ± 1.41",
+        "published": "58.04 ± 1.00",
+    }
 
 
 # --- convergence -----------------------------------------------------------------------------
