@@ -353,6 +353,15 @@ def test_tuned_on_test_data_says_so():
     assert "validation accuracy (%)" not in tuned.wide(found)
 
 
+def test_a_candidate_with_a_diverged_run_is_not_chosen():
+    lost = {("prox-a", 0.01): [50, 52], ("prox-b", 0.1): [None, 90]}
+    found = chosen(grid(lost, validation={}))
+    assert found[["chosen", "candidates", "mean"]].values.tolist() == [["mu=0.01", 2, 51]]
+    found = chosen(grid({("prox-a", 0.01): [None, 52], ("prox-b", 0.1): [None, 90]}, validation={}))
+    assert found[["chosen", "diverged"]].values.tolist() == [["mu=0.01", 1]]
+    assert tuned.wide(found).iloc[0].tolist()[-2:] == ["", "1/2 diverged"]
+
+
 def test_the_first_of_equal_candidates_is_chosen():
     # as floating-point numbers 0.1 + 0.2 + 0.3 is more than 0.3 + 0.2 + 0.1
     given = {("prox-b", 0.1): [0.3, 0.2, 0.1], ("prox-a", 0.01): [0.1, 0.2, 0.3]}

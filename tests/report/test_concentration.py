@@ -122,6 +122,16 @@ def test_runs_of_the_line_with_the_same_effective_number_count_as_one():
     assert point(drawn(runs(places)), "fedsls")["distance_by_seed"] == "0: diverged"
 
 
+def test_the_line_has_no_value_beside_a_run_that_diverged():
+    table = drawn(runs(PLACES | {"power": [(2, 40), (2, None), (2, 41)]}))
+    assert point(table, "fedsls")["distance_by_seed"] == "0: +1, 1: diverged, 2: +2"
+    assert np.isnan(point(table, "fedsls")["distance"])
+    assert point(table, "fedau")["distance"] == 0  # between the other two
+    (axes,) = plotted(concentration, table).axes
+    (cross,) = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
+    assert (cross.get_xdata().tolist(), cross.get_ydata().tolist()) == ([2], [0])
+
+
 def test_without_a_line_the_figure_says_so(tmp_path):
     """A part of the grid without the line must not stop the other products."""
     table = drawn(line={"gone": 1})

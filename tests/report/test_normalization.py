@@ -141,6 +141,21 @@ def leverage_of(*more: pd.DataFrame) -> pd.DataFrame:
     return leverage.draw(runs, pd.concat(settings), STUDY, "quick", **OPTIONS)
 
 
+def test_distances_are_means_over_seeds_beside_bound_and_random_weights():
+    table = leverage_of()
+    moved = table[table["what"] == leverage.DISTANCE]
+    lines = moved.set_index(["method", "round"])["weight_distance"].to_dict()
+    assert lines == pytest.approx({
+        ("fedavg+norm", 8): 0.15, ("fedavg+norm", 10): 0.3,
+        ("fedavg+norm-temperature2", 8): 0.02, ("fedavg+norm-temperature2", 10): 0.04,
+    })  # fmt: skip
+    assert moved["temperature"].tolist() == [0.5, 0.5, 2, 2]
+    assert set(moved["cohort"]) == {2}
+    assert set(moved["distance_bound"]) == {0.5}
+    # 1.6 effective clients of 2
+    assert moved["random"].tolist() == pytest.approx([sqrt((1 / 1.6 - 1 / 2) / 2)] * 4, abs=1e-6)
+
+
 def test_random_weights_of_an_unknown_effective_number_are_left_out():
     assert isnan(leverage.random_distance(2, nan))
     plain = made.runs({name: PERCENTS[name][:2] for name in ("fedavg", "fedavg+shuffled")})
