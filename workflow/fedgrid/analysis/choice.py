@@ -46,7 +46,6 @@ def tuned_fields(every: pd.DataFrame, over: list[str]) -> list[str]:
 
 
 def is_protocol_field(name: str) -> bool:
-    """Whether a column is a field of the protocol."""
     return name.startswith("protocol.")
 
 

@@ -115,7 +115,6 @@ def align_columns(cells: pd.DataFrame) -> str:
 
 
 def align_column(texts) -> str:
-    """Return the alignment of one column."""
     filled = [text for text in texts if text]
     if any(len(text) > LONG for text in filled):
         return r">{\raggedright\arraybackslash}p{6cm}"
@@ -135,7 +134,6 @@ def write_latex(text: str) -> str:
 
 
 def escape_letters(text: str) -> str:
-    """Return a text with LaTeX's own letters escaped."""
     return "".join(SPECIAL.get(letter, letter) for letter in text)
 
 

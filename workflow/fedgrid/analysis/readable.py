@@ -35,7 +35,6 @@ def write_steps(write: Callable[[str], str], text: str) -> str:
 
 
 def list_levels(index: pd.Index) -> list[pd.Index]:
-    """Return the levels of an index, one after the other."""
     return [index.get_level_values(level) for level in range(index.nlevels)]
 
 

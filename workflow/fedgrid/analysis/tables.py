@@ -120,7 +120,6 @@ def is_in_heading(table: pd.DataFrame, name: str) -> bool:
 
 
 def has_several(table: pd.DataFrame) -> bool:
-    """Whether a table has several protocols."""
     return bool(table["protocol"].nunique() > 1)
 
 

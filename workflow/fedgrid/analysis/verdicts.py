@@ -155,7 +155,6 @@ def confidence_interval(sample: np.ndarray, level: float = LEVEL) -> tuple[float
 
 @cache  # a page judges the same differences with several levels and bounds
 def find_interval(sample: tuple[float, ...], level: float) -> tuple[float, float]:
-    """Return `confidence_interval` of different values."""
     bounds = stats.ttest_1samp(sample, 0).confidence_interval(1 - level)
     return float(bounds.low), float(bounds.high)
 
