@@ -89,6 +89,16 @@ def list_runs(study: str, grid: str, several: bool = False) -> list[dict]:
     ]
 
 
+def lose_runs(table: pd.DataFrame) -> pd.DataFrame:
+    """Let every seventh run of a table diverge before its last evaluation."""
+    if not {"diverged", "round"} <= {*table}:
+        return table
+    run = table.groupby([*made.NAMES, "method", "seed"], sort=False)["round"]
+    gone = run.ngroup() % 7 == 3
+    last = table["round"] == run.transform("max")
+    return table.assign(diverged=table["diverged"] | gone)[~(gone & last)]
+
+
 def list_products(wanted: Callable[[dict], bool] = bool) -> list:
     """Parameters: every product that is drawn at the quick scale, as its study and its name.
 
@@ -112,10 +122,11 @@ def list_products(wanted: Callable[[dict], bool] = bool) -> list:
 
 
 @cache
-def draw_product(study: str, name: str, score: bool = True) -> SimpleNamespace:
+def draw_product(study: str, name: str, score: bool = True, lost: bool = False) -> SimpleNamespace:
     """A product with its table, also as it is read again; it changes neither runs nor study.
 
     Runs are scored as in SCORE, or for figures as they are made, so that no two points are equal.
+    With `lost`, some of them diverged.
     """
     about, before = STUDIES[study], copy.deepcopy(STUDIES[study])
     entry = about["products"][name]
@@ -123,6 +134,8 @@ def draw_product(study: str, name: str, score: bool = True) -> SimpleNamespace:
     found = {key: make_source(study, text, several) for key, text in entry["from"].items()}
     if score:
         found = {key: of.assign(**SCORE) if "tail" in of else of for key, of in found.items()}
+    if lost:
+        found = {key: lose_runs(of) for key, of in found.items()}
     copies = {key: of.copy() for key, of in found.items()}
     product = _product.load_product(study, name, entry)
     product.table = _product.draw_table(product, found, about, "quick")

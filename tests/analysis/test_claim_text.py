@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedgrid.analysis.claim_text import write_caution, write_test
-from fedgrid.claim import find_parents
+from fedgrid.analysis.claim_text import write_test
+from fedgrid.claim import find_direction, find_parents
 from made import STUDIES
 
 STUDY = {"labels": {"a": "A", "b": "B", "c": "C, with more", "d": "the data"}}
@@ -63,9 +63,9 @@ def test_every_claim_of_every_study_has_its_words():
 
 
 def test_only_a_size_needs_a_caution():
-    assert write_caution({"method": "a", "over": "b", "least": 17})
-    assert not write_caution({"method": "a", "over": "b", "least": 0})
-    assert not write_caution({"method": "a", "least": 0.7})
+    assert find_direction({"method": "a", "over": "b", "least": 17})
+    assert not find_direction({"method": "a", "over": "b", "least": 0})
+    assert not find_direction({"method": "a", "least": 0.7})
 
 
 def test_an_added_row_belongs_to_the_claim_before_it():

@@ -24,6 +24,7 @@ from written import DOCS
 
 NONE = made.fidelity_scores().query("encoder == 'area'")  # of maps that no claim is about
 T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
+_, accuracies = measures.MEASURES["accuracy"]
 
 
 def values(numbers: dict[str, list[float]], **names) -> pd.DataFrame:
@@ -51,6 +52,20 @@ def judged(sample: list[float], bounds: tuple = (0, inf), comparisons: int = 1) 
 
 def quantile(n: int) -> float:
     return float(stats.t.ppf(0.975, n - 1))
+
+
+# --- boxes -----------------------------------------------------------------------------------
+
+
+def test_what_is_measured_of_a_box_by_hand():
+    # the quartiles are 1, 2 and 3, so whiskers reach from -2 to 6
+    found = measures.describe_values([-8.0, -4, 1, 1, 1, 2, 2, 2, 3, 3, 3, 9])
+    assert (found["median"], found["box"], found["whiskers"]) == (2, 2, 3 - 1)
+    assert (found["outliers"], found["spread of outliers"]) == (25, 9 - -8)
+    assert found["low outliers"] == pytest.approx(100 * 2 / 3)
+    found = measures.describe_values([1, 2, 3])
+    assert (found["outliers"], found["spread of outliers"]) == (0, 0)
+    assert isnan(found["low outliers"])
 
 
 # --- intervals -------------------------------------------------------------------------------
@@ -130,17 +145,6 @@ def test_seeds_needed_by_hand():
     assert judged([1, 2, 6])["seeds_needed"] == 6
     assert judged([1, 2, 6], (3, inf))["seeds_needed"] == inf  # the mean is the bound
     assert judged([1000, 0, -999])["seeds_needed"] == inf  # more than anybody will run
-
-
-def test_a_decided_comparison_needs_the_seeds_it_has():
-    assert judged([1, 1.1, 0.9])["seeds_needed"] == 3
-
-
-@pytest.mark.parametrize("comparisons", [2, 8, 100])
-def test_an_undecided_comparison_needs_more_seeds_than_it_has(comparisons):
-    found = judged([-1, -1.3, -0.7], comparisons=comparisons)
-    assert found["verdict"] == verdicts.UNDECIDED
-    assert found["seeds_needed"] > 3
 
 
 # --- verdicts of one comparison --------------------------------------------------------------
@@ -513,11 +517,11 @@ def test_more_than_a_share_of_the_comparisons_may_be_asked_for(counts, verdict):
 
 def test_a_run_that_diverged_leaves_its_comparison_undecided():
     runs = made.runs({"a": [60, 61, None, 62], "b": [50, 50, 50, 50], "c": [40, 40, 40, 40]})
-    found = verdicts.compare_claim(above(over=["b", "c"]), measures.measure_accuracies(runs))
+    found = verdicts.compare_claim(above(over=["b", "c"]), accuracies(runs))
     assert found["verdict"].tolist() == [verdicts.UNDECIDED] * 2
     assert found["seeds"].tolist() == [4, 4]
     assert found["difference"].isna().all()
-    other = verdicts.compare_claim(above(method="b", over="c"), measures.measure_accuracies(runs))
+    other = verdicts.compare_claim(above(method="b", over="c"), accuracies(runs))
     assert other["verdict"].tolist() == [verdicts.HOLDS]
 
 
@@ -530,7 +534,7 @@ def test_a_diverged_run_is_not_evidence_in_a_claim_either():
 
 def test_a_method_that_always_diverged_is_worse_but_none_is_better_for_it():
     runs = made.runs({"a": [60, 61, 62], "b": [None] * 3, "c": [None] * 3})
-    measured = measures.measure_accuracies(runs)
+    measured = accuracies(runs)
     beaten, beats, both = (
         verdicts.compare_claim(above(method=one, over=other), measured).iloc[0]
         for one, other in (("a", "b"), ("b", "a"), ("b", "c"))
@@ -546,12 +550,12 @@ def test_a_gain_over_what_diverged_cannot_grow():
     growing = above(along={"partition": ["dir0.5", "dir0.1"]})
     parts = [made.runs({"a": [60, 61], "b": [None] * 2}).assign(partition="dir0.5")]
     parts += [made.runs({"a": [50, 51], "b": [10, 11]}).assign(partition="dir0.1")]
-    found = verdicts.compare_claim(growing, measures.measure_accuracies(pd.concat(parts)))
+    found = verdicts.compare_claim(growing, accuracies(pd.concat(parts)))
     assert found["verdict"].tolist() == [verdicts.UNDECIDED]
 
 
 def test_accuracies_are_tail_means_in_percent():
-    found = measures.measure_accuracies(made.run(55, "a", 3))
+    found = accuracies(made.run(55, "a", 3))
     assert found[["measure", "method", "seed", "value"]].values.tolist() == [
         ["accuracy", "a", 3, pytest.approx(55)]
     ]
@@ -914,25 +918,6 @@ def test_the_quick_scale_speaks_of_itself_only():
     assert "only" not in product.caption(paper).replace("quick scale only", "")
 
 
-def test_the_deciding_numbers_are_those_of_the_worst_comparison():
-    numbers = {"a": [10, 10.1, 9.9], "b": [5, 5, 5], "c": [20, 20, 20], "d": [10, 10, 10]}
-    (row,) = drawn(made.runs(numbers), above(over=["b", "c", "d"])).to_dict("records")
-    assert (row["over"], row["verdict"]) == ("c", verdicts.FAILS)
-    assert row["difference"] == pytest.approx(-10)
-    assert row["ours"] == "1 of 3 holds, 1 does not hold, 1 is undecided"
-    (row,) = drawn(made.runs(numbers), above(over=["b", "d"])).to_dict("records")
-    assert (row["over"], row["verdict"]) == ("d", verdicts.UNDECIDED)
-
-
-def test_contrasts_are_numbered_by_their_claims():
-    runs = made.runs({"a": [50, 51], "b": [40, 41], "c": [30, 30]})
-    study = {"claims": [above(), above(over=["b", "c"]), above(over="nobody")]}
-    table = contrasts.draw(study, "quick", runs, NONE)
-    assert table["claim"].tolist() == [1, 2, 2]
-    assert table.columns[0] == "claim"
-    assert table["difference"].tolist() == pytest.approx([10, 10, 20.5])
-
-
 # --- a difference that is a bound in every seed, and comparisons without runs ----------------
 
 
@@ -949,17 +934,13 @@ def test_contrasts_are_numbered_by_their_claims():
 def test_the_claim_says_what_equality_means(bounds, tie, said):
     claim = {k: v for k, v in (above() | bounds | tie).items() if v is not None}
     runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 63]})
-    assert verdicts.compare_claim(claim, measures.measure_accuracies(runs))["verdict"].tolist() == [
-        said
-    ]
+    assert verdicts.compare_claim(claim, accuracies(runs))["verdict"].tolist() == [said]
 
 
 def test_a_tie_is_only_one_in_every_seed():
     claim = above(tie="holds")
     runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 62]})
-    assert verdicts.compare_claim(claim, measures.measure_accuracies(runs))["verdict"].tolist() == [
-        "undecided"
-    ]
+    assert verdicts.compare_claim(claim, accuracies(runs))["verdict"].tolist() == ["undecided"]
 
 
 def test_a_comparison_without_runs_counts_as_undecided():
@@ -1034,44 +1015,23 @@ def two_faced(own: str = "best", tail: int = 1) -> pd.DataFrame:
     )
 
 
-def by_metric(metrics: list[str], runs: pd.DataFrame, **more) -> pd.DataFrame:
-    found = verdicts.judge_by_metric({"claims": [above(**more)]}, runs, metrics)
-    return found.set_index("metric")
-
-
-def test_best_and_smoothed_can_give_opposite_verdicts():
-    found = by_metric(["smoothed", "best"], two_faced())
-    assert found["our_verdict"].to_dict() == {"smoothed": verdicts.FAILS, "best": verdicts.HOLDS}
-    smoothed = 26.48 - 32.4 - 0.1 * (1 - 0.6**3)
-    assert found["difference"].to_dict() == pytest.approx({"best": 19.9, "smoothed": smoothed})
-    assert (found["low"] < found["difference"]).all()
-    assert (found["high"] > found["difference"]).all()
-    assert found["seeds"].tolist() == [3, 3]
-    assert found.columns.tolist() == [
-        *("claim", "our_verdict", "difference", "low", "high", "seeds"),
-    ]
-
-
 def test_a_tail_is_the_protocols_own_and_final_is_the_last_round():
-    found = by_metric(["tail", "final"], two_faced(tail=2))
+    study = {"claims": [above()]}
+    (found,) = contrasts.draw(study, "quick", two_faced("tail", tail=2), metrics="final").to_dict(
+        "records"
+    )
     # means of the last two: 20 against 35; after the last round: 20 against 30, and 0.1 on average
-    assert found["difference"].to_dict() == pytest.approx({"tail": -15.1, "final": -10.1})
-    (same,) = by_metric(["tail"], two_faced(tail=1))["difference"]
-    assert same == pytest.approx(-10.1)
+    assert (found["difference"], found["difference_final"]) == pytest.approx((-15.1, -10.1))
 
 
 def test_claims_are_judged_by_metric_each_with_its_number_and_its_share():
     study = {"claims": [above(), above(over=["b", "c"], share=0.4), above(over="nobody")]}
     c = two_faced().query("method == 'b'").assign(method="c", accuracy=0.9)  # always above a
-    runs = pd.concat([two_faced(), c])
-    found = verdicts.judge_by_metric(study, runs, ("best", "smoothed"))
-    assert found["claim"].tolist() == [1, 1, 2, 2, 3, 3]
-    assert found["metric"].tolist() == 3 * ["best", "smoothed"]
-    assert found["our_verdict"].tolist() == [
-        *(verdicts.HOLDS, verdicts.FAILS, verdicts.HOLDS, verdicts.FAILS),
-        *(verdicts.UNDECIDED, verdicts.UNDECIDED),
+    found = product.draw(study, "quick", pd.concat([two_faced(), c]), metrics=["best", "smoothed"])
+    assert found["our_verdict"].tolist() == [verdicts.HOLDS, verdicts.HOLDS, verdicts.UNDECIDED]
+    assert found["verdict_smoothed"].tolist() == [
+        *(verdicts.FAILS, verdicts.FAILS, verdicts.UNDECIDED)
     ]
-    assert found["seeds"].isna().tolist() == [False] * 4 + [True] * 2
 
 
 def test_a_choice_among_runs_is_the_same_for_every_metric():
@@ -1081,9 +1041,10 @@ def test_a_choice_among_runs_is_the_same_for_every_metric():
         asked.append(by)
         return table[table["seed"] < 2]
 
-    study = {"claims": [above()]}
-    found = verdicts.judge_by_metric(study, two_faced(), ["best", "smoothed"], choose=choose)
-    assert (found["seeds"].tolist(), asked) == ([2, 2], ["accuracy", "accuracy"])
+    for way in ("best", "smoothed"):
+        found = measures.measure_all({"claims": [above()]}, two_faced(), choose=choose, way=way)
+        assert {*found["seed"]} == {0, 1}
+    assert asked == ["accuracy", "accuracy"]
 
 
 def test_a_column_per_further_metric_says_whether_the_verdict_changes():
@@ -1149,7 +1110,9 @@ def test_contrasts_have_their_differences_and_verdicts_by_metric():
     assert table["claim"].tolist() == [1, 3]
     first, steady = table.to_dict("records")
     assert (first["verdict"], first["verdict_smoothed"]) == (verdicts.HOLDS, verdicts.FAILS)
-    assert first["difference_final"] == pytest.approx(-10.1)
+    smoothed = 26.48 - 32.4 - 0.1 * (1 - 0.6**3)
+    assert first["difference_smoothed"] == pytest.approx(smoothed, abs=1e-4)
+    assert (first["difference"], first["difference_final"]) == pytest.approx((19.9, -10.1))
     assert first["low_smoothed"] < first["difference_smoothed"] < first["high_smoothed"]
     assert steady["difference"] == steady["difference_smoothed"]  # it is of all rounds
     assert table["changes"].tolist() == [True, False]
@@ -1159,7 +1122,11 @@ def test_contrasts_have_their_differences_and_verdicts_by_metric():
 
 # --- the names in the study's claims ---------------------------------------------------------
 
-MEASURES = {f"{s} {name}" for s in ("ssim", "cosine", "euclidean") for name in measures.STATISTICS}
+MEASURES = {
+    f"{s} {name}"
+    for s in ("ssim", "cosine", "euclidean")
+    for name in measures.describe_values([0, 1])
+}
 MEASURES |= {measures.EXPLAINED}
 MAP_NAMES = {f"{encoder}-{layer}" for encoder, all in setting.MAPS.items() for layer in all}
 
@@ -1168,46 +1135,6 @@ def in_grid(axis: str, scale: str = "paper") -> set[str]:
     """The names of an axis of the grid that claims are about."""
     blocks = STUDY["scales"][scale]["grids"]["claims"]
     return {name for block in blocks for name in listed(block[axis])}
-
-
-def unknown(claim: dict) -> list[str]:
-    """The names in a claim that stand for nothing that it could be about."""
-    compared = set(listed(claim.get("measure", "accuracy")))
-    of_runs = {"accuracy", *OF_KIND["seconds"]}
-    methods = in_grid("method") if compared <= of_runs else MAP_NAMES
-    methods = methods if compared <= MEASURES | of_runs else set()
-    among = {
-        **{"measure": MEASURES | of_runs, "method": methods, "over": methods},
-        **{"dataset": in_grid("dataset") | in_grid("dataset", "quick")},
-        **{"partition": in_grid("partition")},
-    }
-    said = [(key, claim.get(key, [])) for key in among] + [*claim.get("along", {}).items()]
-    return [name for key, names in said for name in listed(names) if name not in among[key]]
-
-
-@pytest.mark.parametrize("number", range(len(STUDY["claims"])))
-def test_every_name_in_a_claim_stands_for_something(number):
-    claim = STUDY["claims"][number]
-    assert unknown(claim) == []
-    assert claim.get("least", -inf) < claim.get("most", inf)
-    assert not set(listed(claim["method"])) & set(listed(claim.get("over", [])))
-
-
-@pytest.mark.parametrize(
-    ("words", "change"),
-    [
-        ("highest accuracies", {"method": "fedslss"}),
-        ("highest accuracies", {"over": ["fedavg", "fedproxx"]}),
-        ("2% to 20%", {"partition": ["dir0.1", "dir0.005"]}),
-        ("about 2% higher", {"dataset": ["tinyimagnet"]}),
-        ("The higher data heterogeneity", {"along": {"partition": ["dir0.5", "dir0.01"]}}),
-        ("is narrower [SSIM]", {"measure": "ssim boxes"}),
-        ("is narrower [SSIM]", {"method": "saliency"}),
-        ("is narrower [SSIM]", {"over": ["autoencoder-f16"]}),
-    ],
-)
-def test_a_typo_in_a_claim_is_found(words, change):
-    assert unknown(claim_of(words) | change)
 
 
 def test_the_measures_are_those_of_the_scores():

@@ -6,8 +6,8 @@ import pytest
 
 import made
 from fedgrid.analysis import measures, metrics, tables, verdicts
+from fedgrid.analysis.measures import compute_speedups
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
-from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.report import comparison
 from fedgrid.report.fedsls import table1
 from fedgrid.runtime.names import UsageError

@@ -135,20 +135,6 @@ def tabled(pairs=(MUS | PLAIN,), **options) -> pd.DataFrame:
     return table.draw(study=STUDY, scale="quick", **both(*map(grid, pairs)), **options)
 
 
-def test_a_table_of_methods_by_hand():
-    found = tabled().set_index("method")
-    assert found["mean"].to_dict() == {"prox-a": 51, "prox-b": 61, "prox-c": 55, "fedavg": 41}
-    assert found["std"].tolist() == pytest.approx([1.4142] * 4)
-    assert found["seeds"].tolist() == [2] * 4
-    shown = table.wide(found.reset_index())
-    assert shown.columns.tolist() == [("CIFAR-10", "alpha=0.1")]
-    assert shown.iloc[:, 0].to_dict()["FedAvg"] == "41.00 ± 1.41"
-    assert table.caption(found.reset_index()) == (
-        "The mean test accuracy of the last 4 rounds in percent, mean ± standard deviation over "
-        "seeds: 2 seeds, 10 rounds, quick scale."
-    )
-
-
 def test_a_table_along_fields_by_hand():
     other = grid(MUS | PLAIN, lr=0.3, protocol="q")
     sources = both(grid(MUS | PLAIN), other)
@@ -169,23 +155,6 @@ def test_a_table_of_seeds_and_one_of_no_columns():
     assert table.wide(found, columns=[]).loc["FedAvg"].to_dict() == {
         "test accuracy": "41.00 ± 1.41"
     }
-
-
-def test_a_table_says_what_diverged_and_leaves_empty_what_is_missing():
-    lost = {("prox-a", 1): [50, None]}
-    sources = both(grid(lost | PLAIN))
-    runs = sources["runs"]
-    runs.loc[runs["method"] == "fedavg", "accuracy"] = np.nan
-    shown = table.wide(table.draw(study=STUDY, scale="quick", **sources))
-    assert shown.iloc[:, 0].to_dict() == {"prox-a": "1/2 diverged", "FedAvg": ""}
-
-
-def test_a_table_of_another_metric_is_in_its_unit():
-    runs = made.measured({"accuracy": {10: 0.5}, "loss": {8: 1.0, 10: 2.0}})
-    found = table.draw(runs, STUDY, "quick", metric="loss")
-    assert table.wide(found).values.tolist() == [["1.500"]]
-    said = table.caption(found)
-    assert said.startswith("The mean test loss of the last 4 rounds, mean ±")
 
 
 def private(method: str = "fedper", **names) -> pd.DataFrame:
@@ -252,23 +221,6 @@ def swept(*pairs, along="mu", **options) -> pd.DataFrame:
     return sweep.draw(STUDY, "quick", along=along, **both(*pairs), **options)
 
 
-def test_a_sweep_along_a_hyper_parameter_by_hand():
-    found = swept(grid(MUS | PLAIN))
-    assert found["series"].tolist() == ["fedavg", "fedprox", "fedprox", "fedprox"]
-    assert made.read(found)["at"].tolist() == pytest.approx([np.nan, 0.01, 0.1, 1], nan_ok=True)
-    assert found["mean"].tolist() == [41, 51, 61, 55]
-    (axes,) = plotted(sweep, found, along="mu").axes
-    assert axes.get_xscale() == "log"
-    level, line = axes.lines[0], axes.lines[1]
-    assert set(level.get_ydata()) == {41}
-    assert (level.get_linestyle(), level.get_label()) == ("--", "FedAvg")
-    assert line.get_xdata().tolist() == [0.01, 0.1, 1]
-    assert line.get_label() == "FedProx"
-    assert axes.get_xlabel() == "mu"
-    assert not axes.get_title()
-    assert "A dashed line over the whole width" in sweep.caption(made.read(found))
-
-
 @pytest.mark.parametrize(
     ("values", "scale"),
     [((0.01, 0.5), "linear"), ((0.01, 1), "log"), ((0, 1), "linear"), ((-1, 100), "linear")],
@@ -319,15 +271,6 @@ def test_settings_have_panels_of_their_own():
     assert [axes.get_xlabel() for axes in figure.axes] == ["", "", "mu", "lr"]
 
 
-def test_a_run_that_diverged_is_a_cross():
-    lost = {("prox-a", 1): [50, 52], ("prox-b", 2): [50, None], ("fedavg", None): [None, 40]}
-    found = swept(grid(lost))
-    (axes,) = plotted(sweep, found, along="mu").axes
-    crosses = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
-    assert [line.get_xdata().tolist() for line in crosses] == [[1], [2]]
-    assert "A cross marks a run that diverged, of fedavg and fedprox." in sweep.caption(found)
-
-
 def test_a_sweep_of_another_metric_says_so():
     runs, settings = grid(MUS)
     runs["loss"] = 2 * runs["accuracy"]
@@ -372,19 +315,6 @@ def chosen(*pairs, **options) -> pd.DataFrame:
 VALIDATION = {("prox-a", 0.01): [60, 60], ("prox-b", 0.1): [68, 72], ("prox-c", 1): [71, 73]}
 
 
-def test_hyper_parameters_are_chosen_on_validation_data():
-    found = chosen(grid(MUS | PLAIN, validation=VALIDATION))
-    row = found.set_index("family").loc["fedprox"]
-    assert (row["chosen"], row["method"], row["candidates"]) == ("mu=1", "prox-c", 3)
-    assert (row["deciding_score"], row["mean"], row["std"]) == (72, 55, pytest.approx(1.4142))
-    assert (row["chosen_on"], row["deciding_metric"]) == ("validation", "validation_accuracy")
-    alone = found.set_index("family").loc["fedavg"]
-    assert (alone["chosen"], alone["candidates"], alone["mean"]) == ("", 1, 41)
-    shown = tuned.wide(found).loc["FedProx"]
-    assert shown.tolist() == ["CIFAR-10", "alpha=0.1", "mu=1", 3, "72.00", "55.00 ± 1.41"]
-    assert "with the best mean validation accuracy: 2 seeds" in tuned.caption(found)
-
-
 def own(pair, validation: dict | None = None):
     """The same runs, whose clients' own models have the server's accuracy, and their validation."""
     runs, settings = pair
@@ -421,21 +351,6 @@ def test_tuned_on_test_data_says_so():
     ]
     assert "were chosen on the test data" in tuned.caption(found)
     assert "validation accuracy (%)" not in tuned.wide(found)
-
-
-def test_fields_of_the_protocol_are_tuned_if_they_are_named():
-    pairs = grid(MUS, validation={}), grid(MUS, 0.3, VALIDATION, protocol="q")
-    found = chosen(*pairs, over="lr")
-    values = ["setting", "protocol", "chosen", "candidates", "deciding_score"]
-    assert found[values].values.tolist() == [["p", "q", "mu=1, lr=0.3", 6, 72]]
-    found = chosen(*pairs)
-    assert found[values].values.tolist() == [["p", "p", "mu=0.1", 3, 61], ["q", "q", "mu=1", 3, 72]]
-
-
-def test_protocols_that_differ_in_more_are_not_candidates_of_each_other():
-    (runs, settings), other = grid(MUS, validation={}), grid(MUS, 0.3, {}, protocol="q")
-    settings["value"] = settings["value"].replace('["crop"]', "[]")
-    assert chosen((runs, settings), other, over="lr")["candidates"].tolist() == [3, 3]
 
 
 def test_a_candidate_with_a_diverged_run_is_not_chosen():
@@ -518,18 +433,6 @@ def test_clients_by_hand():
     shown = clients.wide(found.reset_index())
     assert shown.loc["FedAvg", ("own model", "mean")].tolist() == ["37.50 ± 17.68"]
     assert shown.loc["fedper", ("server's model", "mean")].tolist() == [""]
-
-
-def test_clients_are_lines_over_deciles():
-    rows = pd.concat([made.client_rows(ELEVEN, [0.5] * 11, partition=p) for p in ("dir1", "dir2")])
-    figure = plotted(clients, clients.draw(rows, STUDY, "quick"))
-    assert [axes.get_title() for axes in figure.axes] == [f"CIFAR-10, alpha={k}" for k in (1, 2)]
-    own, server = figure.axes[1].lines
-    assert own.get_ydata().tolist() == [10 * k for k in range(11)]
-    assert (own.get_linestyle(), server.get_linestyle()) == ("-", "--")
-    assert own.get_color() == server.get_color()
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["FedAvg", "server's model"]
 
 
 def test_clients_of_a_run_that_ended_early_have_no_numbers():

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from matplotlib.colors import to_hex
 from test_any_study import plotted
 
 import made
@@ -50,22 +49,6 @@ def point(table: pd.DataFrame, method: str) -> dict:
 
 
 # --- places ----------------------------------------------------------------------------------
-
-
-def test_rows_are_the_line_in_the_order_of_its_numbers_then_points_with_their_placebos():
-    table = drawn()
-    assert table[["role", "method", "of_method"]].to_numpy().tolist() == [
-        ["line", "uniform", ""],
-        ["line", "fedavg", ""],
-        ["line", "power", ""],
-        ["method", "fedsls", "fedsls"],
-        ["placebo", "swapped", "fedsls"],
-        ["method", "fedau", "fedau"],
-    ]
-    assert table["number"].tolist()[:3] == [0, 1, 2]
-    assert table["effective_clients"].tolist() == [8, 4, 2, 3, 3, 7]
-    assert table["mean"].round(3).tolist() == [71, 51.667, 40.667, 48.167, 46.167, 61.333]
-    assert table["std"].iloc[0] == 1
 
 
 def test_the_effective_number_of_a_run_is_the_mean_over_evaluations_after_round_0():
@@ -139,16 +122,6 @@ def test_runs_of_the_line_with_the_same_effective_number_count_as_one():
     assert point(drawn(runs(places)), "fedsls")["distance_by_seed"] == "0: diverged"
 
 
-def test_a_run_that_diverged_leaves_no_distance_and_no_mean():
-    table = drawn(runs(PLACES | {"fedsls": [(3, 46), (3, None), (3, 49.5)]}))
-    found = point(table, "fedsls")
-    assert (found["diverged"], found["distance_by_seed"]) == (1, "0: +1, 1: diverged, 2: +2")
-    assert np.isnan([found["mean"], found["distance"]]).all()
-    assert point(table, "swapped")["distance"] == 0
-    assert "A cross marks a method with a run that diverged." in concentration.caption(table)
-    assert "cross" not in concentration.caption(drawn())
-
-
 def test_the_line_has_no_value_beside_a_run_that_diverged():
     table = drawn(runs(PLACES | {"power": [(2, 40), (2, None), (2, 41)]}))
     assert point(table, "fedsls")["distance_by_seed"] == "0: +1, 1: diverged, 2: +2"
@@ -175,54 +148,3 @@ def test_another_metric_has_its_own_unit():
     (axes,) = plotted(concentration, table).axes
     assert axes.get_ylabel() == "test loss"
     assert "FedSLS +0.020 [-0.005, 0.045]" in concentration.caption(table)
-
-
-# --- the figure ------------------------------------------------------------------------------
-
-
-def test_the_line_has_its_numbers_and_placebos_are_hollow_in_the_colour_of_their_method():
-    table = drawn()
-    figure = plotted(concentration, table)
-    (axes,) = figure.axes
-    line = axes.lines[0]
-    assert line.get_xdata().tolist() == [8, 4, 2]
-    assert line.get_ydata().tolist() == pytest.approx([71, 51.6667, 40.6667])
-    assert [text.get_text() for text in axes.texts] == ["0", "1", "2"]
-    assert [text.xy[0] for text in axes.texts] == [8, 4, 2]
-    marks = {bars.get_label(): bars.lines[0] for bars in axes.containers}
-    fedsls, swapped, fedau = marks["FedSLS"], marks["swapped"], marks["FedAU"]
-    assert fedsls.get_color() == swapped.get_color() != fedau.get_color()
-    assert fedsls.get_markerfacecolor() == fedsls.get_color()
-    assert to_hex(swapped.get_markerfacecolor()) == "#ffffff"
-    assert fedsls.get_marker() != swapped.get_marker()
-    assert (swapped.get_xdata()[0], swapped.get_ydata()[0]) == (3, pytest.approx(46.1667))
-    (legend,) = figure.legends
-    names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["sample counts to the power shown", "FedSLS", "swapped", "FedAU"]
-    low, high = table.loc[3, ["distance_low", "distance_high"]]
-    assert f"FedSLS +2.00 [{low:.2f}, {high:.2f}]" in concentration.caption(table)
-
-
-def test_the_placebos_of_a_method_have_marks_of_their_own():
-    of = runs(PLACES | {"random": [(3, 40), (3, 41), (3, 42)]})
-    found = drawn(of, placebos={"fedsls": ["swapped", "random"], "fedau": "uniform"})
-    (axes,) = plotted(concentration, found).axes
-    marks = {bars.get_label(): bars.lines[0] for bars in axes.containers}
-    assert marks["swapped"].get_marker() != marks["random"].get_marker()
-    assert marks["uniform"].get_color() == marks["FedAU"].get_color()
-    (axes,) = plotted(concentration, drawn(of, points=["fedsls", "fedau", "swapped"])).axes
-    both = [bars.lines[0] for bars in axes.containers if bars.get_label() == "swapped"]
-    assert [mark.get_marker() for mark in both] == ["s", "o"]  # as a placebo, and as a method
-
-
-def test_a_panel_per_partition_and_a_name_per_protocol():
-    both = pd.concat([runs(), runs(partition="dir0.5"), runs(protocol="q", partition="dir0.5")])
-    figure = plotted(concentration, drawn(both), line_label="weights")
-    assert [axes.get_title() for axes in figure.axes] == [
-        "CIFAR-10, alpha=0.1",
-        "CIFAR-10, alpha=0.5",
-    ]
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert {"weights (p)", "weights (q)", "FedSLS (p)", "FedSLS (q)"} <= {*names}
-    colours = {line.get_label(): line.get_color() for line in figure.axes[1].lines}
-    assert colours["weights (p)"] != colours["weights (q)"]

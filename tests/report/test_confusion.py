@@ -38,14 +38,6 @@ def test_shares_of_the_last_round_by_hand():
     assert table["seeds"].unique().tolist() == [2]
 
 
-def test_readers_see_the_accuracy_on_each_class():
-    names = pd.Series(["cat", "dog"])
-    table = drawn(counted(FIRST, class_name=names), counted(SECOND, class_name=names, seed=1))
-    shown = confusion.wide(table)
-    assert [*shown] == ["cat", "dog"]
-    assert shown.iloc[0].tolist() == ["62.50 ± 17.68", "87.50 ± 17.68"]
-
-
 def test_datasets_may_have_other_classes():
     names = pd.Series(["cat", "dog"])
     third = counted([[1, 0, 0], [0, 1, 1], [0, 0, 1]], dataset="three")
@@ -78,11 +70,3 @@ def test_runs_that_did_not_count_it_are_refused():
     plain = counted(FIRST).drop(columns=["of_class_0", "of_class_1"])
     with pytest.raises(UsageError, match=r"metrics: \[confusion\]"):
         drawn(plain)
-
-
-def test_a_panel_per_method_on_one_scale_of_colours():
-    table = drawn(counted(FIRST), counted([[1, 7], [0, 4]], method="moon"))
-    figure = confusion.plot(table, made.STUDY)
-    panels = [axes for axes in figure.axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == ["FedAvg", "MOON"]
-    assert {axes.collections[0].get_clim() for axes in panels} == {(0, 100)}

@@ -1,11 +1,13 @@
 """Every product of every study, drawn from made-up runs of its quick grid.
 
-Its numbers, layout and caption are pinned in golden/products.txt, which `--update-golden` writes.
-Its files are whole and the same after the table is read, and its figure keeps the rules of all.
+Its numbers, layout and caption are pinned in golden/products.txt, which `--update-golden` writes;
+of one product of each file also its figure, and all with some runs that diverged. Files are whole
+and the same after the table is read, and a figure keeps the rules of all.
 """
 
 import re
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
 from html import unescape
@@ -36,6 +38,7 @@ from vision import APART, VISIONS, seen
 
 PINS = Path(made.__file__).parent / "golden/products.txt"
 EVERY = list_products()
+FAST = [one.values for one in EVERY if not one.marks]  # one of each file
 DRAWN = list_products(lambda entry: {f".{form}" for form in entry["formats"]} & {*FIGURES})
 WORDS = {  # of a caption, by the way to score a run
     "tail": "of the last 7 rounds",
@@ -60,6 +63,42 @@ def hash_table(table) -> str:
     return sha256(table.to_csv(float_format="%.6g").encode()).hexdigest()[:12]
 
 
+def hash_figure(product, study: str) -> str:
+    """A hash of all that a figure shows, in the units of its axes; empty for a table."""
+    if not hasattr(product, "plot"):
+        return ""
+    with figures.use_style("text"):
+        figure = product.plot(product.read, made.STUDIES[study])
+    legends = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    parts = [part for axes in figure.axes for part in list_shown(axes)]
+    return sha256(repr([legends, parts]).encode()).hexdigest()[:12]
+
+
+def list_shown(axes: Axes) -> Iterator:
+    """The texts of a panel, and the places and looks of what is drawn in it."""
+    yield axes.get_title(), axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()
+    yield axes.get_yscale(), axes.get_visible()
+    for axis in (axes.xaxis, axes.yaxis):
+        yield [*getattr(axis.get_major_formatter(), "seq", ())]  # of texts instead of numbers
+    for line in axes.lines:
+        yield to_hex(line.get_color()), line.get_linestyle(), line.get_marker(), line.get_label()
+        yield to_hex(line.get_markerfacecolor()), line.get_linewidth(), round_off(line.get_xydata())
+    for some in axes.collections:
+        yield round_off(some.get_offsets()), round_off(some.get_array()), some.get_label()
+        yield round_off(getattr(some, "get_sizes", list)())
+        yield [round_off(path.vertices) for path in some.get_paths()]
+    for patch in axes.patches:
+        yield to_hex(patch.get_facecolor()), patch.get_hatch(), patch.get_label()
+        yield round_off(patch.get_path().transformed(patch.get_patch_transform()).vertices)
+    yield [round_off(image.get_array()) for image in axes.images]
+    yield [(text.get_text(), round_off(getattr(text, "xy", ()))) for text in axes.texts]
+
+
+def round_off(numbers) -> list[str]:
+    """Numbers with five digits, because machines round differently."""
+    return [f"{number:.5g}" for number in np.ma.filled(np.ma.asarray(numbers, float), np.nan).flat]
+
+
 @cache
 def draw_figure(study: str, name: str, size: str) -> Figure:
     """The figure of a product, laid out without a warning; to be read, not changed."""
@@ -75,18 +114,37 @@ def draw_figure(study: str, name: str, size: str) -> Figure:
 # --- tables and captions ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("study", "name"), EVERY)
-def test_a_product_has_the_numbers_the_layout_and_the_caption_that_it_had(study, name, request):
-    product = draw_product(study, name)
-    said = product.caption(product.table)
-    shown = _product.lay_out(product, product.table)
-    found = f"{hash_table(product.table)} {hash_table(shown)}\n{said}\n\n"
+def assert_pinned(key: str, found: str, request) -> None:
     there = re.split(r"^# (.*)\n", PINS.read_text(), flags=re.MULTILINE)
     pins = dict(zip(there[1::2], there[2::2], strict=True))
     if request.config.getoption("--update-golden"):
-        pins[f"{study}/{name}"] = found
+        pins[key] = f"{found}\n\n"
         PINS.write_text("".join(f"# {one}\n{text}" for one, text in sorted(pins.items())))
-    assert found == pins[f"{study}/{name}"]
+    assert f"{found}\n\n" == pins[key]
+
+
+def summarise(product) -> str:
+    """Hashes of the numbers and the layout of a product, and its caption."""
+    shown = _product.lay_out(product, product.table)
+    return f"{hash_table(product.table)} {hash_table(shown)}\n{product.caption(product.table)}"
+
+
+@pytest.mark.parametrize(("study", "name"), EVERY)
+def test_a_product_has_the_numbers_the_layout_and_the_caption_that_it_had(study, name, request):
+    assert_pinned(f"{study}/{name}", summarise(draw_product(study, name)), request)
+
+
+@pytest.mark.parametrize(("study", "name"), FAST)
+def test_a_product_of_some_runs_that_diverged_is_what_it_was(study, name, request):
+    product = draw_product(study, name, lost=True)
+    found = f"{hash_figure(product, study)} {summarise(product)}".strip()
+    assert_pinned(f"{study}/{name}, some runs diverged", found, request)
+
+
+@pytest.mark.parametrize(("study", "name"), [one for one in DRAWN if one.values in FAST])
+def test_a_figure_shows_what_it_showed(study, name, request):
+    found = hash_figure(draw_product(study, name), study)
+    assert_pinned(f"{study}/{name}, figure", found, request)
 
 
 @pytest.mark.parametrize(("study", "name"), EVERY)

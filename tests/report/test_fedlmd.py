@@ -5,11 +5,9 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid.analysis import figures, measures, verdicts
+from fedgrid.analysis import measures, verdicts
 from fedgrid.analysis.published import list_published_cells
-from fedgrid.federation import schedule
 from fedgrid.report import _product, comparison, sweep
-from fedgrid.report.fedlmd import figure2
 from made import STUDIES
 from made_products import KINDS
 
@@ -33,11 +31,6 @@ def compared(*runs: pd.DataFrame) -> pd.DataFrame:
 
 
 # --- best rounds and speed-ups ---------------------------------------------------------------
-
-
-def test_a_run_counts_with_its_best_round_and_the_last_stands_beside():
-    found = compared(curve([20, 60, 40])).loc["fedavg"]
-    assert (found["mean"], found["final"], found["metric"]) == (60, 40, "best")
 
 
 def test_the_last_moving_average_stands_beside_the_best_with_its_difference_to_the_published():
@@ -72,17 +65,6 @@ def test_a_speed_up_is_the_mean_over_seeds():
     runs = [curve([20, 50], seed=s) for s in range(2)]
     runs += [curve([50, 20], "fedlmd"), curve([20, 50], "fedlmd", seed=1)]
     assert compared(*runs)["speedup"]["fedlmd"] == 1.5
-
-
-def test_a_diverged_run_is_shown_as_such_and_never_averaged():
-    runs = [curve([20, 50], seed=s) for s in range(2)]
-    runs += [curve([60, 20], "scaffold"), curve([60], "scaffold", seed=1, diverged=True, rounds=2)]
-    table = comparison.draw(pd.concat(runs), STUDY, "quick")
-    found = table.set_index("method").loc["scaffold"]
-    assert found[["mean", "final", "speedup"]].isna().all()
-    assert (found["diverged"], found["diverged_at"]) == (1, 1)
-    cells = comparison.wide(table)
-    assert cells.loc[("SCAFFOLD", "ours")].tolist() == ["1 of 2 diverged at 1 (Failed)"]
 
 
 def test_claims_speak_of_the_comparisons_of_their_sentences():
@@ -246,17 +228,6 @@ def test_a_sweep_is_along_a_field_of_a_method_or_of_the_protocol(of, expected):
 # --- labels and predictions ------------------------------------------------------------------
 
 
-def test_labels_are_those_of_the_rounds_clients():
-    counts = pd.DataFrame({"client": range(20), "class": [k % 3 for k in range(20)]})
-    counts = counts.assign(samples=range(1, 21), **made.NAMES)
-    about = made.NAMES | {"clients": 20, "participation": 0.2, "sampler": "round"}
-    said = pd.DataFrame([{"round": 3, "class": 0, "predicted": 7} | about])
-    found = figure2.count_labels(counts, said).set_index("class")["number"]
-    cohort = schedule.cohort(20, 0.2, 2, sampler="round")  # rounds of the schedule count from 0
-    expected = {c: sum(k + 1 for k in cohort if k % 3 == c) for c in range(3)}
-    assert found.to_dict() == {c: n for c, n in expected.items() if n}
-
-
 def test_the_map_of_a_lost_run_ends_early():
     about = made.NAMES | {"clients": 20, "participation": 0.2, "sampler": "round", "rounds": 4}
     rounds = {"fedavg": [10, 10], "fednova": [0]}  # predictions; the last of a lost model: none
@@ -272,17 +243,3 @@ def test_the_map_of_a_lost_run_ends_early():
     assert "A map ends early" in module("figure2").caption(table)
     whole = table[table["what"] != "fednova"]
     assert "ends early" not in module("figure2").caption(whole)
-
-
-# --- figure 5 --------------------------------------------------------------------------------
-
-
-def test_bars_of_one_kind_of_partitions_have_one_panel_and_tell_methods_apart():
-    names = ["fednova", "fedlmd_tf", "scaffold", "fedrs"]  # pairs of one colour
-    table = compared(*(curve([20, 60], name, partition="shards2") for name in names)).reset_index()
-    with figures.use_style():
-        figure = module("figure5").plot(table, STUDY)
-    (axes,), (legend,) = figure.axes, figure.legends
-    fills = [(patch.get_facecolor(), patch.get_hatch()) for patch in legend.get_patches()]
-    assert fills == [(bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches]
-    assert len({*fills}) == len(names)

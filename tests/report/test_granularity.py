@@ -7,10 +7,8 @@ from math import comb, factorial, prod
 import pytest
 
 import made
-from fedgrid.analysis import granularity
 from fedgrid.commands import draw
-from fedgrid.report import _product
-from fedgrid.report import granularity as report
+from fedgrid.report import _product, granularity
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 
@@ -74,7 +72,6 @@ def test_the_coarsest_step_of_which_all_values_are_multiples(values, step):
 def test_last_digits_are_counted_with_their_zeros():
     values = numbers("71.20 72.00 13.07 99.99")
     assert granularity.last_digits(values, 2) == [2, 0, 0, 0, 0, 0, 0, 1, 0, 1]
-    assert granularity.count_even([2, 0, 0, 0, 0, 0, 0, 1, 0, 1]) == 2
 
 
 def ways(counts: tuple[int, ...]) -> int:
@@ -109,7 +106,7 @@ def drawn(text: str = "", dataset: str = "cinic10", **facts):
     values = [float(word) for word in text.split()]
     columns = [[dataset, "dir0.1"]] * len(values)
     table = {"columns": columns, "rows": {"fedavg": values}, **facts}
-    return report.draw({"published": {"table1": table}}, "quick")
+    return granularity.draw({"published": {"table1": table}}, "quick")
 
 
 ONE = {"runs": 1}
@@ -170,7 +167,7 @@ def test_what_is_no_printed_accuracy_is_left_out():
     rows = {"fedavg": [[71.2, 0.3], "Failed", None, 50]}
     table = {"columns": [["mnist", "dir0.1"]] * 4, "rows": rows}
     study = {"published": {"figures": {"runs": 3}, "table1": table}}
-    (row,) = report.draw(study, "quick").itertuples()
+    (row,) = granularity.draw(study, "quick").itertuples()
     assert (row.table, row.values, row.last_digits) == ("table1", 2, "2/0/0/0/0/0/0/0/0/0")
 
 
@@ -178,7 +175,7 @@ def test_a_table_of_several_datasets_has_a_row_for_all_of_them():
     columns = [["mnist", "dir0.1"], ["cifar10", "dir0.1"]]
     facts = {"test_images": {"mnist": 3, "cifar10": 7}, "runs": 1}
     table = {"columns": columns, "rows": {"fedavg": [33.33, 33.33]}, **facts}
-    found = report.draw({"published": {"table1": table}}, "quick")
+    found = granularity.draw({"published": {"table1": table}}, "quick")
     assert found["dataset"].tolist() == ["mnist", "cifar10", "all"]
     assert found["possible"].tolist() == [1, 0, 1]
     assert found["impossible"].tolist() == ["", "33.33", "33.33"]
@@ -211,6 +208,6 @@ def test_the_tables_of_a_study_say_nothing_and_no_value_is_impossible(study, val
     assert (table["possible"] == table["values"]).all()
     said = "Says nothing" if study == "fedsls" else "no impossible value here"
     assert table["verdict"].str.contains(said).all()
-    shown = report.wide(table)
+    shown = granularity.wide(table)
     assert not shown.isna().any(axis=None)
-    assert "p < 0.01" in report.caption(table)
+    assert "p < 0.01" in granularity.caption(table)

@@ -3,14 +3,13 @@
 import copy
 from math import isnan, nan, sqrt
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import made
-from fedgrid.analysis import concentration, figures, gains
-from fedgrid.report import gains as table_of_gains
-from fedgrid.report.normalization import figure1, figure2, leverage
+from fedgrid.analysis import figures
+from fedgrid.report import gains
+from fedgrid.report.normalization import figure1, leverage
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import kept
 
@@ -26,11 +25,10 @@ STUDY = {
 }
 # By seeds, the gains are 1, 2, 6 and the placebo's 1, 2, 3.
 PERCENTS = {"fedavg": [50, 51, 52], "fedavg+norm": [51, 53, 58], "fedavg+shuffled": [51, 53, 55]}
-T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
 
 
 def drawn(runs: pd.DataFrame, **more) -> pd.DataFrame:
-    return made.read(table_of_gains.draw(runs, STUDY, "quick", **(OPTIONS | more)))
+    return made.read(gains.draw(runs, STUDY, "quick", **(OPTIONS | more)))
 
 
 def plotted(product, table: pd.DataFrame):
@@ -43,57 +41,12 @@ def plotted(product, table: pd.DataFrame):
 # --- gains -----------------------------------------------------------------------------------
 
 
-def test_gains_are_of_pairs_of_a_seed_beside_those_of_the_placebo_and_the_printed_ones():
-    (row,) = drawn(made.runs(PERCENTS)).to_dict("records")
-    half = T2 * sqrt(7) / sqrt(3)  # deviation of 1, 2, 6
-    assert (row["method"], row["original"], row["changed"]) == ("fedavg", 51, 54)
-    assert [row["gain"], row["low"], row["high"]] == pytest.approx(
-        [3, 3 - half, 3 + half], abs=1e-3
-    )
-    assert row["placebo_gain"] == 2
-    assert row["placebo_low"] == pytest.approx(2 - T2 / sqrt(3), abs=1e-3)
-    assert (row["printed_original"], row["printed_changed"], row["printed_gain"]) == (70, 74.5, 4.5)
-    assert row["original_difference"] == -19
-    assert row["changed_difference"] == -20.5
-    assert row["gain_difference"] == -1.5
-
-
-def test_readers_see_a_row_per_method_and_setting():
-    table = drawn(made.runs(PERCENTS))
-    shown = table_of_gains.wide(table, **OPTIONS)
-    assert shown.index.tolist() == [("cifar10", "alpha=0.1", "FedAvg")]
-    assert shown.iloc[0].to_dict() == {
-        "original": "51.00 ± 1.00",
-        "with +norm": "54.00 ± 3.61",
-        "gain [95 %]": "+3.00 [-3.57, 9.57]",
-        "gain of +shuffled [95 %]": "+2.00 [-0.48, 4.48]",
-        "printed original": "70.00",
-        "printed with +norm": "74.50",
-        "printed gain": "+4.50",
-        "ours - printed, original": "-19.00",
-        "ours - printed, with +norm": "-20.50",
-        "ours - printed, gain": "-1.50",
-    }
-    assert "3 seeds, 10 rounds, quick scale" in table_of_gains.caption(table)
-
-
-def test_a_printed_table_adds_its_data_sets_without_runs():
-    table = drawn(made.runs(PERCENTS), printed="table1")
-    assert table["dataset"].tolist() == ["cifar10", "mnist"]
-    assert table["protocol"].tolist() == ["p", "other"]
-    assert table["printed_gain"].tolist() == [4.5, 9]
-    assert table["gain"].isna().tolist() == [False, True]
-    assert table_of_gains.wide(table, **OPTIONS).iloc[1]["original"] == ""
-    with pytest.raises(UsageError, match="no published table is called `table9`"):
-        drawn(made.runs(PERCENTS), printed="table9")
-
-
 def test_one_seed_has_no_interval_and_a_run_that_diverged_no_gain():
     one = drawn(made.runs({name: values[:1] for name, values in PERCENTS.items()}))
-    shown = table_of_gains.wide(one, **OPTIONS).iloc[0]
+    shown = gains.wide(one, **OPTIONS).iloc[0]
     assert (shown["original"], shown["gain [95 %]"]) == ("50.00", "+1.00")
     lost = drawn(made.runs(PERCENTS | {"fedavg+norm": [51, None, 58]}))
-    shown = table_of_gains.wide(lost, **OPTIONS).iloc[0]
+    shown = gains.wide(lost, **OPTIONS).iloc[0]
     assert shown["with +norm"] == "1/3 diverged"
     assert "gain [95 %]" not in shown
     assert shown["gain of +shuffled [95 %]"] == "+2.00 [-0.48, 4.48]"
@@ -102,7 +55,7 @@ def test_one_seed_has_no_interval_and_a_run_that_diverged_no_gain():
 def test_a_gain_says_how_many_pairs_it_has_if_not_all_seeds_have_both_runs():
     table = drawn(made.runs(PERCENTS | {"fedavg+norm": [51, 53], "fedavg+shuffled": [51]}))
     assert table[["seeds", "pairs", "placebo_pairs"]].to_numpy().tolist() == [[3, 2, 1]]
-    shown = table_of_gains.wide(table, **OPTIONS).iloc[0]
+    shown = gains.wide(table, **OPTIONS).iloc[0]
     assert shown["gain [95 %]"].startswith("+1.50 [")
     assert shown["gain [95 %]"].endswith("] of 2 pairs")
     assert shown["gain of +shuffled [95 %]"] == "+1.00 of 1 pair"
@@ -135,48 +88,9 @@ def test_the_figure_of_weights_needs_no_runs_of_the_placebo():
 # --- figure 1 --------------------------------------------------------------------------------
 
 
-def similar(method: str, seed: int, first: float, third: float) -> pd.DataFrame:
-    columns = {"similarity0": {0: np.nan, 5: first, 10: first}}
-    columns |= {"similarity2": {0: np.nan, 5: third, 10: third + 0.1}}
-    return made.measured(columns, method=method, seed=seed)
-
-
-SIMILAR = pd.concat([
-    similar("fedavg", 0, 0.9, 0.5), similar("fedavg", 1, 0.7, 0.5), similar("moon", 0, 0.8, 0.4)
-])  # fmt: skip
-
-
-def test_similarities_are_means_over_seeds_by_client_and_round():
-    table = figure1.draw(SIMILAR, STUDY, "quick")
-    found = table.set_index(["method", "client", "round"])["mean"].to_dict()
-    assert found == {
-        **{("fedavg", 1, 5): 0.8, ("fedavg", 1, 10): 0.8},
-        **{("fedavg", 3, 5): 0.5, ("fedavg", 3, 10): 0.6},
-        **{("moon", 1, 5): 0.8, ("moon", 1, 10): 0.8, ("moon", 3, 5): 0.4, ("moon", 3, 10): 0.5},
-    }
-    said = figure1.caption(made.read(table))
-    assert "by client: FedAvg 0.8000, 0.6000; moon 0.8000, 0.5000." in said
-
-
 def test_runs_without_similarities_are_refused():
     with pytest.raises(UsageError, match="add the file `similarity`"):
         figure1.draw(made.runs(PERCENTS), STUDY, "quick")
-
-
-# --- figure 2 --------------------------------------------------------------------------------
-
-
-def test_a_normalised_method_is_solid_and_its_original_dashed_in_the_same_colour():
-    runs = made.runs(PERCENTS | {"moon": [40, 40, 40]})
-    table = figure2.draw(runs, STUDY, "quick", "+norm")
-    assert set(table["method"]) == {"fedavg", "fedavg+norm"}
-    (axes,) = plotted(figure2, table).axes
-    dashed, solid = axes.lines
-    assert (dashed.get_label(), solid.get_label()) == ("FedAvg", "fedavg+norm")
-    assert dashed.get_color() == solid.get_color()
-    assert solid.get_linestyle() == "-"
-    assert dashed.get_linestyle() == "--"
-    assert solid.get_ydata()[-1] == pytest.approx(55)  # mean of 51, 53 and 58, and one more
 
 
 # --- random weights --------------------------------------------------------------------------
@@ -184,9 +98,9 @@ def test_a_normalised_method_is_solid_and_its_original_dashed_in_the_same_colour
 
 @pytest.mark.parametrize(("clients", "wanted"), [(3, 1.5), (20, 12.0), (100, 99.0)])
 def test_random_weights_have_the_effective_number_that_is_asked_for(clients, wanted):
-    weights = concentration.random_weights(clients, wanted)
+    weights = leverage.random_weights(clients, wanted)
     assert weights.sum(axis=1) == pytest.approx(1)
-    assert concentration.effective_number(weights) == pytest.approx(wanted)
+    assert leverage.effective_number(weights) == pytest.approx(wanted)
     assert len({*weights[:, 0]}) > 0.9 * len(weights)  # every draw is another
 
 
@@ -194,9 +108,9 @@ def test_the_distance_of_two_random_weights_by_hand():
     # 1/2 + d and 1/2 - d have the squares 1/2 + 2 d^2 = 1 / n, and the distance is d
     for wanted in (1.2, 1.8):
         by_hand = sqrt((1 / wanted - 1 / 2) / 2)
-        assert concentration.random_distance(2, wanted) == pytest.approx(by_hand)
-    assert concentration.random_distance(2, 2.0) == 0
-    assert concentration.random_distance(5, 1.0001) == pytest.approx(4 / 5, abs=1e-3)
+        assert leverage.random_distance(2, wanted) == pytest.approx(by_hand)
+    assert leverage.random_distance(2, 2.0) == 0
+    assert leverage.random_distance(5, 1.0001) == pytest.approx(4 / 5, abs=1e-3)
 
 
 # --- leverage --------------------------------------------------------------------------------
@@ -243,7 +157,7 @@ def test_distances_are_means_over_seeds_beside_bound_and_random_weights():
 
 
 def test_random_weights_of_an_unknown_effective_number_are_left_out():
-    assert isnan(concentration.random_distance(2, nan))
+    assert isnan(leverage.random_distance(2, nan))
     plain = made.runs({name: PERCENTS[name][:2] for name in ("fedavg", "fedavg+shuffled")})
     moved = [moving("fedavg+norm", d, seed) for seed, d in enumerate((0.1, 0.2))]
     runs = pd.concat([plain, *(of.assign(effective_clients=nan) for of in moved)])
@@ -273,31 +187,3 @@ def test_kept_effective_numbers_of_fednova_are_of_weights_before_they_are_scaled
 
 def effective_by_round(rows: list[dict]) -> dict[str, str]:
     return {row["round"]: row["effective_clients"] for row in rows}
-
-
-def test_measured_gains_stand_beside_the_placebos_and_the_printed_ones():
-    table = leverage_of().set_index("what")
-    assert table.loc[leverage.GAIN, "gain"] == pytest.approx(10)  # 60 - 50 and 61 - 51
-    placebo = table.loc[leverage.PLACEBO]
-    assert placebo["gain"] == pytest.approx(1.5)  # 1 and 2
-    assert placebo["high"] == pytest.approx(1.5 + 12.7062 / 2, abs=1e-3)
-    assert table.loc[leverage.PRINTED, "gain"].tolist() == [4.5, 9]
-    said = leverage.caption(made.read(leverage_of()))
-    assert "at most 0.3 of the weight moves, the printed gains are 4.50 to 9.00 points" in said
-
-
-def test_the_figure_shows_distances_above_and_gains_below():
-    figure = plotted(leverage, leverage_of())
-    warmth, panel = figure.axes  # only the temperature varies
-    assert warmth.get_yscale() == "log"
-    assert len(warmth.lines) == 6
-    assert [text.get_text() for text in warmth.texts] == ["T = 0.5", "T = 2"]
-    assert warmth.lines[3].get_ydata().tolist() == [0.02, 0.04]
-    marks = [bars.lines[0].get_xydata().tolist()[0] for bars in panel.containers]
-    assert np.ravel(marks) == pytest.approx([-0.2, 10, 0, 1.5, 0.2, 4.5])  # without mnist's
-    assert panel.get_xlim() == (-0.5, 0.5)
-    intervals = leverage_of()[["low", "high"]].replace([np.inf, -np.inf], np.nan)
-    low, high = panel.get_ylim()
-    assert low < intervals.min().min() < intervals.max().max() < high
-    (band,) = [patch for patch in panel.patches if "printed" in patch.get_label()]
-    assert (band.get_y(), band.get_y() + band.get_height()) == (4.5, 9)

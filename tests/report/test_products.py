@@ -8,7 +8,6 @@ import warnings
 from functools import cache
 from html import unescape
 from itertools import product
-from math import sqrt
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -23,18 +22,16 @@ from conftest import ENVIRONMENT, slow_but
 from fedgrid.analysis import figures
 from fedgrid.analysis import html as screen
 from fedgrid.analysis.published import list_published_cells
-from fedgrid.analysis.scores import SETTING, score_runs
+from fedgrid.analysis.scores import score_runs
 from fedgrid.commands import draw
-from fedgrid.report import _formats, _product, ablation, convergence
+from fedgrid.report import _formats, _product, convergence
 from fedgrid.report.fedsls import (
     ablation_static_dynamic,
-    figure1,
     figure3,
     figure4,
     figure5,
     pilot_local_work,
     table1,
-    weights,
 )
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.study.products import product_module
@@ -47,7 +44,6 @@ FIGURES = [name for name in PRODUCTS if "svg" in STUDY["products"][name]["format
 OF_RUNS = [name for name in PRODUCTS if "runs" in STUDY["products"][name]["from"]]
 # One of each kind; tests that draw the others in all their formats are slow.
 KINDS = ("table1", "claims", "figure4", "convergence", "weights")
-T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
 
 
 def module(name: str):
@@ -192,30 +188,6 @@ def test_one_seed_is_enough_and_shows_no_missing_numbers(name, tmp_path):
         assert "1 seed," in module(name).caption(table)
 
 
-@pytest.mark.parametrize("name", slow_but(KINDS, OF_RUNS))
-def test_a_run_that_diverged_is_shown_and_not_averaged(name, tmp_path):
-    given = sources(name)
-    runs, whole = given["runs"], drawn(name, sources(name), made.STUDY)  # with all claims
-    keys = [*SETTING, "method", "seed"]
-    first = runs.loc[runs["method"].isin(["fedsls", "fedavg"]), keys].iloc[0]
-    same = (runs[keys] == first).all(axis=1)
-    ended = runs[same & (runs["round"] < 4)].assign(diverged=True, accuracy=0.0)
-    given["runs"] = pd.concat([runs[~same], ended])
-    table = drawn(name, given, made.STUDY)
-    if name in FIGURES:
-        module(name).plot(table, STUDY)
-    else:
-        written(name, table, tmp_path)
-    if "diverged" not in table:  # comparisons, and curves that end
-        assert not table.equals(whole)
-        return
-    touched = table[table["diverged"] > 0]
-    assert len(touched) > 0
-    assert touched["mean"].isna().all()
-    if hasattr(module(name), "wide"):
-        assert "1/3 diverged" in _product.lay_out(module(name), table).to_string()
-
-
 # --- draw: the command -----------------------------------------------------------------------
 
 
@@ -301,17 +273,6 @@ def test_published_cells_are_read_by_their_columns():
     assert len(list_published_cells({})) == 0
 
 
-def test_a_diverged_cell_has_no_mean_and_says_how_many_are_lost():
-    runs = made.runs({"fedavg": [55, 60, None], "moon": [50, 60, 55], "fedau": [None, None, None]})
-    table = table1.draw(runs, STUDY, "quick")
-    found = table.set_index("method")
-    assert found["diverged"].to_dict() == {"fedavg": 1, "moon": 0, "fedau": 3}
-    assert found["seeds"].tolist() == [3, 3, 3]
-    assert found["mean"].isna().tolist() == [True, False, True]
-    shown = table1.wide(table).iloc[:, 0].to_dict()
-    assert shown == {"fedavg": "1/3 diverged", "moon": "55.00 ± 5.00", "fedau": "3/3 diverged"}
-
-
 def test_protocols_that_share_a_dataset_are_in_the_heading():
     runs = pd.concat(made.run(50, protocol=p) for p in ("short", "long"))
     shown = table1.wide(table1.draw(runs, STUDY, "quick"))
@@ -322,113 +283,9 @@ def test_protocols_that_share_a_dataset_are_in_the_heading():
 # --- figure 1 --------------------------------------------------------------------------------
 
 CIFAR = made.runs({"fedsls": [60, 66, 63], "fedavg": [50, 50, 50], "fedau": [58, 60, 62]})
-PUBLISHED = {
-    ("cifar10", "fedavg"): {"dir0.5": 11.90, "dir0.1": 12.47, "dir0.05": 22.44},
-    ("cifar10", "fedau"): {"dir0.5": 7.76, "dir0.1": 10.47, "dir0.05": 14.19},
-    ("cinic10", "fedavg"): {"dir0.5": 5.81, "dir0.1": 4.75, "dir0.05": 10.74},
-    ("cinic10", "fedau"): {"dir0.5": 5.47, "dir0.1": 5.83, "dir0.05": 10.18},
-}
-
-
-@pytest.mark.parametrize(("dataset", "over"), PUBLISHED)
-def test_published_gains_are_differences_of_the_printed_means(dataset, over):
-    table = figure1.draw(CIFAR, STUDY, "paper")
-    here = table[(table["dataset"] == dataset) & (table["over"] == over)]
-    assert here.set_index("partition")["published"].to_dict() == PUBLISHED[dataset, over]
-
-
-def test_a_gain_is_the_mean_of_the_seeds_differences():
-    table = figure1.draw(CIFAR, STUDY, "paper").dropna(subset="mean").set_index("over")
-    # over FedAvg 10, 16, 13; over FedAU 2, 6, 1: mean 3, deviation sqrt((1 + 9 + 4) / 2)
-    assert table["mean"].to_dict() == {"fedavg": 13, "fedau": 3}
-    assert table["std"].to_dict() == {"fedavg": 3, "fedau": pytest.approx(sqrt(7), abs=1e-4)}
-    assert table["seeds"].tolist() == [3, 3]
-
-
-def heights(axes) -> dict[str, list[float]]:
-    """The heights of the bars, by their names in the legend."""
-    return {
-        bars.get_label(): [bar.get_height() for bar in bars.patches]
-        for bars in axes.containers
-        if hasattr(bars, "patches")
-    }
-
-
-def test_the_bars_have_the_numbers_of_the_table():
-    figure = plotted(figure1, figure1.draw(CIFAR, STUDY, "paper"))
-    (cifar,) = (heights(axes) for axes in figure.axes)  # nothing was run on CINIC-10
-    assert cifar["over FedAvg, published"] == [11.90, 12.47, 22.44]
-    assert cifar["over FedAU, published"] == [7.76, 10.47, 14.19]
-    assert [h for h in cifar["over FedAvg"] if h == h] == [13]
-    assert [axes.get_title() for axes in figure.axes] == ["CIFAR-10"]
-    ticks = [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
-    assert ticks == ["alpha=0.5", "alpha=0.1", "alpha=0.05"]
-
-
-def test_error_bars_are_the_deviations_over_seeds():
-    figure = plotted(figure1, figure1.draw(CIFAR, STUDY, "paper"))
-    (bars,) = (b for b in figure.axes[0].containers if b.get_label() == "over FedAvg")
-    _, _, (lines,) = bars.errorbar.lines
-    ends = [segment[:, 1].tolist() for segment in lines.get_segments() if len(segment)]
-    assert ends == [[10, 16]]
-
-
-# --- figure 4 --------------------------------------------------------------------------------
-
-
-def held(seed: int = 0, **names) -> pd.DataFrame:
-    """Client 0 has 100 of class 3 and 25 of class 1; client 2 has 4 of class 3."""
-    table = pd.DataFrame({"client": [0, 0, 2], "class": [3, 1, 3], "samples": [100, 25, 4]})
-    return table.assign(**made.NAMES | made.SUMMED | {"seed": seed} | names)
-
-
-def test_figure_4_shows_the_partition_of_the_first_seed():
-    table = figure4.draw(pd.concat([held(2), held(1).assign(samples=7)]), STUDY, "quick")
-    assert set(table["seed"]) == {1}
-    assert set(table["samples"]) == {7}
-    assert "seed 1 (1 seed), quick scale" in figure4.caption(table)
-    assert "each of 4 clients" in figure4.caption(table)
-
-
-def test_the_area_of_a_dot_is_the_number_of_samples():
-    other = held(partition="dir0.5", dataset="cifar10").assign(samples=[50, 10, 200])
-    figure = plotted(figure4, figure4.draw(pd.concat([held(), other]), STUDY, "quick"))
-    left, right = (axes.collections[0] for axes in figure.axes)
-    assert left.get_offsets().tolist() == [[0, 3], [0, 1], [2, 3]]
-    # the largest of both panels is 200
-    assert left.get_sizes() == pytest.approx(figure4.LARGEST * np.array([100, 25, 4]) / 200)
-    assert right.get_sizes() == pytest.approx(figure4.LARGEST * np.array([50, 10, 200]) / 200)
-    assert [axes.get_title() for axes in figure.axes] == [
-        "CIFAR-10, alpha=0.1",
-        "CIFAR-10, alpha=0.5",
-    ]
 
 
 # --- figure 5 --------------------------------------------------------------------------------
-
-
-def test_whiskers_end_at_the_last_value_inside_and_outliers_are_told():
-    # 0, 10, 10, 11, 12, 12, 40: quartiles 10 and 12, so that whiskers reach to 7 and 15
-    values = pd.Series([0, 10, 10, 11, 12, 12, 40, 40.0001], dtype=float)[:7]
-    found = figure5.compute_box(values)
-    assert (found["q1"], found["median"], found["q3"], found["box"]) == (10, 11, 12, 2)
-    assert (found["whisker_low"], found["whisker_high"]) == (10, 12)
-    assert found["outliers"] == "0.0 40.0"
-    edge = figure5.compute_box(pd.Series([7, 10, 10, 11, 12, 12, 15], dtype=float))
-    assert (edge["whisker_low"], edge["whisker_high"], edge["outliers"]) == (7, 15, "")
-
-
-def test_boxes_are_of_all_seeds_together_and_of_each():
-    scores = made.fidelity_scores(seeds=2)
-    table = figure5.draw(scores, STUDY, "quick")
-    of = table[(table["map"] == "autoencoder-f4") & (table["score"] == "ssim")].set_index("seed")
-    assert of.index.tolist() == ["all", "0", "1"]
-    here = scores[(scores["encoder"] == "autoencoder") & (scores["layer"] == "f4")]
-    assert of.loc["all", "median"] == pytest.approx(here["ssim"].median(), abs=1e-4)
-    assert of.loc["1", "mean"] == pytest.approx(here.query("seed == 1")["ssim"].mean(), abs=1e-4)
-    assert set(of["images"]) == {2 * made.IMAGES}
-    assert table["map"].unique().tolist()[:4] == list(figure5.PAPER)
-    assert "24 images and 1 to 2 encoder seeds" in figure5.caption(table)
 
 
 def test_the_captions_of_figures_3_and_5_say_what_each_autoencoder_explains():
@@ -441,68 +298,7 @@ def test_the_captions_of_figures_3_and_5_say_what_each_autoencoder_explains():
     assert "autoencoder-f8 0.25" in figure3.caption(figure3.draw(made.examples(), STUDY, "quick"))
 
 
-def test_the_boxes_that_are_drawn_have_the_numbers_of_the_table():
-    table = figure5.draw(made.fidelity_scores(), STUDY, "quick")
-    axes = plotted(figure5, table).axes[0]
-    box = axes.patches[0].get_path().vertices[:, 1]
-    first = table[(table["seed"] == "all") & (table["score"] == "ssim")].iloc[0]
-    assert (box.min(), box.max()) == (first["q1"], first["q3"])
-    names = [tick.get_text() for tick in axes.get_xticklabels()]
-    assert names[:2] == ["saliency, at the input", "encoder f=2"]
-    assert len(names) == table["map"].nunique()
-
-
-# --- weights ---------------------------------------------------------------------------------
-
-
-def test_effective_clients_by_hand():
-    # n: 10, 30, 0: shares 1/4, 3/4; 1 / (1/16 + 9/16) = 1.6.  R: 3, 3, 0: two clients
-    one = made.clients([10, 30, 0], [3.0, 3, 0])
-    # n: 20, 20, 0: two clients.  R: 1, 0, 0: one
-    other = made.clients([20, 20, 0], [1.0, 0, 0], seed=1)
-    table = weights.draw(pd.concat([one, other]), STUDY, "quick")
-    by_seed = table.groupby("seed")[["effective_clients", "effective_clients_fedavg"]].first()
-    assert by_seed.values.tolist() == [[2, pytest.approx(1.6)], [1, 2]]
-    assert table["weight_fedavg"].tolist() == [0.25, 0.75, 0, 0.5, 0.5, 0]
-    assert table["seeds"].unique().tolist() == [2]
-    figure = plotted(weights, table)
-    assert "effective clients:\n1.5 (FedAvg 1.8)" in figure.axes[0].get_title()
-
-
-def test_a_dot_is_a_client_with_its_weights_in_percent():
-    table = weights.draw(made.clients([10, 30], [3.0, 1.0]), STUDY, "quick")
-    above, below = plotted(weights, table).axes
-    assert above.collections[0].get_offsets().tolist() == [[25, 75], [75, 25]]
-    (line,) = below.lines  # R_k / n_k: 0.3 and 1 / 30, the largest first
-    assert line.get_ydata().tolist() == pytest.approx([0.3, 1 / 30])
-    assert below.get_yscale() == "log"
-
-
 # --- ablations -------------------------------------------------------------------------------
-
-
-def test_an_ablation_is_the_difference_to_the_reference_seed_by_seed():
-    runs = made.runs({"fedsls-tau1": [61, 62, 66], "fedsls": [60, 60, 60]})
-    table = ablation.draw(runs, STUDY, "quick", "fedsls").set_index("method")
-    # 1, 2, 6: mean 3, deviation sqrt(7)
-    half = T2 * sqrt(7) / sqrt(3)
-    found = table.loc["fedsls-tau1", ["difference", "low", "high"]].tolist()
-    assert found == pytest.approx([3, 3 - half, 3 + half], abs=1e-3)
-    assert table.loc["fedsls", ["difference", "low", "high"]].isna().all()
-    assert set(table["reference"]) == {"fedsls"}
-    shown = ablation.wide(table.reset_index())
-    assert shown["accuracy (%)"].iloc[:, 0].tolist() == ["63.00 ± 2.65", "60.00 ± 0.00"]
-    gap = shown["difference [95 % interval]"].iloc[:, 0].tolist()
-    assert gap == ["+3.00 [-3.57, 9.57]", ""]
-
-
-def test_effective_clients_are_the_mean_over_rounds_and_seeds():
-    rows = made.runs({"fedsls": [60, 60], "fedsls-tau1": [60, 60]})
-    first = (rows["method"] == "fedsls") & (rows["seed"] == 0)
-    rows.loc[first, "effective_clients"] = 4.0
-    rows.loc[rows["round"] == 0, "effective_clients"] = np.nan  # before the first round
-    table = ablation.draw(rows, STUDY, "quick", "fedsls").set_index("method")
-    assert table["effective_clients"].to_dict() == {"fedsls": 3, "fedsls-tau1": 2}
 
 
 def timed(method: str, seconds: float, seed: int = 0, resumed_at: int = 0) -> pd.DataFrame:
@@ -562,40 +358,6 @@ def test_the_reading_that_is_nearer_to_the_published_row_is_told():
 # --- convergence -----------------------------------------------------------------------------
 
 
-def test_curves_are_means_and_bands_deviations_over_seeds():
-    runs = pd.concat([
-        made.evaluations({0: 0.1, 5: 0.4, 10: 0.5}),
-        made.evaluations({0: 0.1, 5: 0.6, 10: 0.7}, seed=1),
-    ])  # fmt: skip
-    table = convergence.draw(runs, STUDY, "quick")
-    assert table["round"].tolist() == [0, 5, 10]
-    assert table["mean"].tolist() == [10, 50, 60]
-    assert table["std"].tolist() == pytest.approx([0, 14.1421, 14.1421])
-    (axes,) = plotted(convergence, table).axes
-    assert axes.lines[0].get_ydata().tolist() == [10, 50, 60]
-    band = axes.collections[0].get_paths()[0].vertices
-    assert band[:, 1].max() == pytest.approx(60 + 14.1421)
-    assert band[:, 1].min() == pytest.approx(10)
-
-
-def test_a_line_ends_before_the_first_of_its_runs_diverged():
-    runs = pd.concat([
-        made.evaluations({0: 0.1, 5: 0.2, 10: 0.1}, diverged=True),
-        made.evaluations({0: 0.1, 5: 0.6, 10: 0.7, 15: 0.8}, seed=1),
-        made.evaluations({0: 0.3, 5: 0.1}, diverged=True, method="moon"),
-        made.evaluations({0: 0.3, 5: 0.4, 10: 0.5}, method="fedau"),
-    ])  # fmt: skip
-    table = convergence.draw(runs, STUDY, "quick")
-    fedavg = table[table["method"] == "fedavg"]
-    assert fedavg["mean"].tolist() == [10, 40]  # round 10's 10 % are of a model without weights
-    assert fedavg["seeds"].tolist() == [2, 2]
-    (axes,) = plotted(convergence, table).axes
-    ends = {line.get_label(): line.get_xdata()[-1] for line in axes.lines}
-    assert ends == {"FedAvg": 5, "FedAU": 10}
-    assert "a run diverged" in convergence.caption(table)
-    assert "diverged" not in convergence.caption(table[table["method"] == "fedau"])
-
-
 def test_curves_go_from_left_to_right_whatever_the_order_of_the_rows():
     runs = made.evaluations({0: 0.1, 5: 0.4, 10: 0.5}).iloc[::-1]
     (axes,) = plotted(convergence, convergence.draw(runs, STUDY, "quick")).axes
@@ -632,19 +394,6 @@ def test_the_axes_of_a_figure_are_named(name):
         if place.rowspan.stop == spec.nrows:
             ticks = [tick.get_text() for tick in axes.get_xticklabels()]
             assert axes.get_xlabel() or any(text.strip("0123456789.") for text in ticks)
-
-
-def test_pictures_are_named_by_their_maps_and_datasets():
-    figure = figure_of("figure3")
-    columns = table_of("figure3")["map"].nunique()
-    titles = [axes.get_title().replace("\n", " ") for axes in figure.axes[:columns]]
-    assert len(figure.axes) == columns * 2  # two datasets
-    assert titles[1] == "saliency at the input"
-    assert not any("-" in title for title in titles), titles
-    assert figure.axes[0].get_ylabel() == "digits"
-    scores = [axes.get_xlabel() for axes in figure.axes[1:columns]]
-    wanted = table_of("figure3")["ssim"].iloc[1:columns]
-    assert scores == [f"{value:.2f}" for value in wanted]
 
 
 def test_two_protocols_of_a_method_have_names_of_their_own():

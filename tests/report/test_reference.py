@@ -8,11 +8,10 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid.analysis import curves, figures
 from fedgrid.analysis.published import join_reference
 from fedgrid.analysis.scores import CELL
 from fedgrid.commands import keep
-from fedgrid.report import _product, comparison
+from fedgrid.report import comparison
 from fedgrid.report import reference as product
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.jobs import run_of_stage
@@ -144,7 +143,7 @@ def test_a_curve_of_another_protocol_or_partition_is_not_compared():
     ours = kept_curve({1: 10})
     for other in ({"protocol": "fedlmd-bf16"}, {"partition": "shards2"}, {"dataset": "mnist"}):
         study = with_curves(ours=ours, theirs=kept_curve({1: 20}, **other))
-        assert curves.read_curves(study).empty
+        assert product.read_curves(study).empty
         assert "figure" not in product.caption(product.draw(study, "quick"))
 
 
@@ -153,7 +152,7 @@ def test_the_caption_has_the_numbers_of_each_curve_and_their_differences():
     ours = {r: 50 + (r - 1) // 20 for r in range(1, 101)} | {0: 0, 70: 90, 101: 99}
     theirs = dict.fromkeys(range(1, 101), 49.0) | {0: 10, 70: 86}
     table = product.draw(with_curves(ours=kept_curve(ours), theirs=kept_curve(theirs, 3)), "quick")
-    gaps = curves.compare_blocks(table)
+    gaps = product.compare_blocks(table)
     assert gaps["difference"].tolist() == pytest.approx([1, 2, 3, 4, 5])
     found = product.caption(table)
     assert "Curves of FedAvg, CIFAR-10, alpha=0.05: ours (seed 0) has 99.00 at best" in found
@@ -162,44 +161,14 @@ def test_the_caption_has_the_numbers_of_each_curve_and_their_differences():
     assert "on average +3.00, and +4.00 in the last 60 rounds" in found
 
 
-def test_the_figure_shows_all_curves_and_the_published_value():
-    ours, theirs = kept_curve({0: 10, 1: 60, 2: 40}), kept_curve({1: 20, 2: 30}, 7)
-    study = with_curves(ours=ours, theirs=theirs)
-    table = product.draw(study, "quick")
-    with figures.use_style():
-        (axes,) = product.plot(table, study).axes
-    lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
-    assert [10, 60, 40] in lines.values()  # without a name in the legend
-    assert lines["theirs"] == pytest.approx([20, 24])
-    assert lines["published: 33.02"] == [33.02, 33.02]
-    assert len(lines) == 5
-    assert axes.get_title() == "FedAvg, CIFAR-10, alpha=0.05"
-
-
-def test_the_kept_runs_stand_on_the_page_without_the_curves():
-    product_of_study = _product.load_product("fedlmd", "reference", {})
-    study = made.STUDIES["fedlmd"]
-    table = product.draw(study, "quick")
-    cells = table[table["curve"].isna()]
-    assert len(product.wide(table)) == len(cells) == len(curve_cells(study))
-    written = pd.read_csv(io.StringIO(table.to_csv(index=False)))
-    assert _product.lay_out(product_of_study, written).equals(product.wide(table))
-    assert product.caption(written) == product.caption(table)
-
-
-def curve_cells(study: dict) -> set[tuple]:
-    """The cells of the runs that a study keeps."""
-    return {tuple(row[name] for name in CELL) for row in study["reference"]}
-
-
 def test_fedlmds_public_code_is_compared_in_all_200_rounds():
     table = product.draw(made.STUDIES["fedlmd"], "quick")
     evaluations = table[table["curve"].notna()]
-    ends = curves.summarise_curves(evaluations).set_index("curve")
+    ends = product.summarise_curves(evaluations).set_index("curve")
     assert ends.index.tolist() == ["ours", "the paper's public code"]
     assert set(ends["method"]) == {"fedavg"}
-    blocks = curves.compare_blocks(evaluations)
-    assert blocks["block"].tolist() == list(range(200 // curves.BLOCK))
+    blocks = product.compare_blocks(evaluations)
+    assert blocks["block"].tolist() == list(range(200 // product.BLOCK))
     # the run of the table and that of the curve are the same
     kept = table[table["curve"].isna()].set_index(CELL)
     (cell,) = evaluations[CELL].drop_duplicates().itertuples(index=False, name=None)

@@ -293,7 +293,7 @@ def test_code_counts_for_the_products_that_it_draws(drawn_before, package, modul
 def test_code_that_draws_nothing_and_docstrings_do_not_count_for_products(drawn_before, package):
     documented = [
         (f"{REPORT}/figure4", "The number of samples by client and class"),
-        ("analysis/scores", "Return the interquartile range."),
+        ("analysis/scores", "Return the mean; missing if any value is missing."),
         ("report/_formats", "Write the product to each path"),
     ]
     edits = [("engine/samples", "CHUNK = 64", "CHUNK = 65"), ("store/tables", "isfinite", "isnan")]

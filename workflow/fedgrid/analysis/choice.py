@@ -46,7 +46,6 @@ def tuned_fields(every: pd.DataFrame, over: list[str]) -> list[str]:
 
 
 def is_protocol_field(name: str) -> bool:
-    """Whether a column is a field of the protocol."""
     return name.startswith("protocol.")
 
 
@@ -128,6 +127,15 @@ def choose_candidates(
     lowest = metrics.lower_is_better(deciding)
     groups = scores.groupby(GROUP, sort=False)
     return pd.concat([keep_best_candidate(group, every, tuned, lowest) for _, group in groups])
+
+
+def average_chosen(best: pd.DataFrame, facts: list[str], metric: str) -> pd.DataFrame:
+    """Return a row per group of `choose_candidates`: facts of its choice, and means over seeds."""
+    return pd.DataFrame([
+        runs[[*GROUP, *facts]].iloc[0].to_dict()
+        | mean_over_seeds(runs, CANDIDATE, metric).iloc[0].to_dict()
+        for _, runs in best.groupby(GROUP, sort=False)
+    ])  # fmt: skip
 
 
 def choose_best(

@@ -16,7 +16,7 @@ from fedgrid.analysis.measures import EXPLAINED
 from fedgrid.analysis.readable import write_name, write_steps
 from fedgrid.claim import Claim
 from fedgrid.partitions import write_label
-from fedgrid.runtime.names import listed
+from fedgrid.runtime.names import in_words, listed
 from fedgrid.study.records import Study
 
 STATED = ["claim", "says", "section", "we_test", "reading", "added"]
@@ -49,7 +49,7 @@ def state_claims(study: Study, claim: int | None = None) -> pd.DataFrame:
 
 def write_test(claim: Claim, study: Study) -> str:
     """Return what must be true of our runs so that a claim holds, with its bounds and setting."""
-    names = ", ".join(write_measures(claim))
+    names = ", ".join(name.removeprefix(claims.COEFFICIENT) for name in claims.measures(claim))
     measured = "" if names == "accuracy" else f"{names}: "
     parts = [measured + write_difference(claim, study) + write_share(claim)]
     parts += [write_setting(claim, study)]
@@ -77,11 +77,6 @@ def write_comparison(row: dict, study: Study) -> str:
     return "; ".join(filter(None, parts))
 
 
-def write_caution(claim: Claim) -> str:
-    """Return what it can mean at a smaller scale that a size differs; empty for other claims."""
-    return CAUTION if claims.find_direction(claim) else ""
-
-
 def write_explained(claim: Claim, values: pd.DataFrame) -> str:
     """Say how much the autoencoders explain on whose maps a claim rests; else an empty text."""
     others = {name for _, name in verdicts.list_pairs(claim)}
@@ -90,18 +85,13 @@ def write_explained(claim: Claim, values: pd.DataFrame) -> str:
     return tables.describe_explained(values[of].set_index("method")["value"]).strip()
 
 
-def write_measures(claim: Claim) -> list[str]:
-    """Return the names of what a claim compares."""
-    return [name.removeprefix(claims.COEFFICIENT) for name in claims.measures(claim)]
-
-
 def write_difference(claim: Claim, study: Study) -> str:
     """Write the methods of a claim, and what is said of them."""
     subject = join_pairs(claim, study)
     for axis, names in claim.get("along", {}).items():
         steps = [*dict.fromkeys(write_place(study, axis, name) for name in names)]
         of = "" if axis == "method" else f" of {subject}"
-        subject = f"the change{of} from each of {join_names(steps)} to the next"
+        subject = f"the change{of} from each of {in_words(steps)} to the next"
     return f"{subject} {write_bounds(claim)}"
 
 
@@ -120,12 +110,7 @@ def join_pairs(claim: Claim, study: Study) -> str:
 def write_each(names: Iterable[str], study: Study) -> str:
     """Write one name, or `each of` several."""
     written = [write_place(study, "method", name) for name in names]
-    return written[0] if len(written) == 1 else f"each of {join_names(written)}"
-
-
-def join_names(names: list[str]) -> str:
-    """Join names: `a, b and c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return written[0] if len(written) == 1 else f"each of {in_words(written)}"
 
 
 def write_bounds(claim: Claim) -> str:

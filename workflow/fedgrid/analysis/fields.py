@@ -78,7 +78,6 @@ def order_values(values: pd.Series) -> list[str]:
 
 
 def find_differing(fields: pd.DataFrame) -> list[str]:
-    """Return the fields in which runs differ."""
     return [name for name in fields if fields[name].nunique(dropna=False) > 1]
 
 

@@ -37,11 +37,8 @@ LABEL, LINE = 7, 8  # points: the size of a label at the end of a line, and the 
 LETTER, KEY, ENTRY = 0.052, 0.47, 0.16  # inches: a letter, the sign of a legend's entry, its height
 MANY = 4  # lines in a panel, beyond which only bold ones have a band
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs every glyph
-UNDATED = {
-    "pdf": {"CreationDate": None},
-    "svg": {"Date": None},
-    "png": {"Software": None},
-}  # for reproducible bytes
+# For reproducible bytes.
+UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
 ABOUT = {"pdf": "Subject", "svg": "Description", "png": "Description"}  # has the caption
 
 
@@ -87,18 +84,13 @@ def read_letters(path: str) -> set[str]:
     return {*map(chr, font.get_charmap())}
 
 
-def find_width(needed: float) -> float:
-    """Return the width of a figure whose panels need so many inches."""
-    given = matplotlib.rcParams["figure.figsize"][0]
-    return given or (COLUMN if needed <= COLUMN else PAGE["text"])
-
-
 def find_fit(columns: int, width: float, least: float = 0) -> tuple[float, int]:
     """Return the width of a figure, and how many of its columns fit into a row.
 
     A panel is about `width` inches wide, and at least `least`.
     """
-    page = find_width(columns * width)
+    given = matplotlib.rcParams["figure.figsize"][0]
+    page = given or (COLUMN if columns * width <= COLUMN else PAGE["text"])
     return page, min(columns, max(1, int(page / max(NARROWEST * width, least))))
 
 
@@ -161,14 +153,12 @@ def label_rows(row: Iterable[Axes], text: str, formula: bool = False) -> None:
 
 
 def name_rounds(panels: Iterable[Axes]) -> None:
-    """Name the horizontal axes `round`; rounds are whole numbers."""
     for axes in panels:
         axes.set_xlabel("round")
         use_whole_numbers(axes.xaxis)
 
 
 def use_whole_numbers(axis: Any) -> None:
-    """Write whole numbers alone at an axis."""
     axis.get_major_locator().set_params(integer=True)
 
 
@@ -200,7 +190,6 @@ def label(study: Study, name: str, axis: str = "") -> str:
 
 
 def add_labels(table: pd.DataFrame, study: Study, axes: Iterable[str]) -> None:
-    """Add a column `<axis>_label` with the labels of the names of each axis."""
     for axis in axes:
         table[f"{axis}_label"] = [label(study, name, axis) for name in table[axis]]
 

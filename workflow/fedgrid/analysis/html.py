@@ -9,7 +9,16 @@ from functools import partial
 import pandas as pd
 from markupsafe import Markup, escape
 
-from fedgrid.analysis.readable import NAMES, Ranked, find_best, list_levels, write_name, write_steps
+from fedgrid.analysis.readable import (
+    NAMES,
+    Ranked,
+    find_best,
+    label_index,
+    list_levels,
+    write_cells,
+    write_name,
+    write_steps,
+)
 from fedgrid.partitions import write_label
 from fedgrid.study.records import Study
 
@@ -22,17 +31,21 @@ def write_table(wide: pd.DataFrame, study: Study, ranked: Ranked, lowest: bool =
 
     In each column the best of the `ranked` numbers, which is the `lowest` or the highest, is bold.
     """
-    cells = wide.astype(object).where(wide.notna(), "").map(str)
+    cells = write_cells(wide)
     best, _ = find_best(cells, ranked, lowest)
     shown = label_cells(cells, study)
     shown = shown.map(escape).mask(best, shown.map(lambda text: Markup("<b>{}</b>").format(text)))
     of_words = [is_of_words(cells.iloc[:, at]) for at in range(cells.shape[1])]
     for at in (at for at, words in enumerate(of_words) if words):
         shown.isetitem(at, shown.iloc[:, at].map(mark_words))
-    heads = label_index(wide.columns, study)
-    shown.index = label_index(wide.index, study)
+    heads = label_index(wide.columns, study, escape_text)
+    shown.index = label_index(wide.index, study, escape_text)
     shown.columns = mark_heads(heads, of_words)
     return Markup(shown.to_html(border=0, escape=False, classes="product"))
+
+
+def escape_text(text: str) -> str:
+    return str(escape(text))
 
 
 def label_cells(cells: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -67,18 +80,4 @@ def mark_heads(heads: pd.Index, of_words: list[bool]) -> pd.Index:
 
 
 def mark_words(text: str) -> Markup:
-    """Mark a cell of a column of words."""
     return Markup('<span class="words">{}</span>').format(text)
-
-
-def label_index(index: pd.Index, study: Study) -> pd.Index:
-    """Replace the names in an index by their labels, escaped for HTML."""
-    levels = [
-        [str(escape(write_name(study, str(value), str(name)) if name in NAMES else value))
-         for value in level]
-        for name, level in zip(index.names, list_levels(index), strict=True)
-    ]  # fmt: skip
-    heads = [str(name or "").removesuffix("_") for name in index.names]
-    if index.nlevels == 1:
-        return pd.Index(levels[0], name=heads[0] or None)
-    return pd.MultiIndex.from_arrays(levels, names=heads)

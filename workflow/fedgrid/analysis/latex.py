@@ -5,12 +5,18 @@ graphicx and siunitx (version 3). It also compiles by itself: outside a document
 """
 
 import re
-from functools import partial
 from unicodedata import lookup
 
 import pandas as pd
 
-from fedgrid.analysis.readable import NAMES, NUMBER, Ranked, find_best, list_levels, write_name
+from fedgrid.analysis.readable import (
+    NUMBER,
+    Ranked,
+    find_best,
+    label_index,
+    list_levels,
+    write_cells,
+)
 from fedgrid.study.records import Study
 
 BEGIN = r"""% Needs \usepackage{array, booktabs, graphicx, siunitx}, with version 3 of siunitx.
@@ -44,13 +50,8 @@ VALUE = re.compile(r"([A-Za-z_]+?)_? ?= ?([-+.\w]+)")
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
 SPECIAL |= {"<": "$<$", ">": "$>$", "\u00b1": r"$\pm$", "\u2212": "$-$", "\u2026": r"\dots{}"}
-SPECIAL |= {
-    "\n": " ",
-    "[": "{[}",
-    "\u00d7": r"$\times$",
-    "\u221e": r"$\infty$",
-    "\u221a": r"$\surd$",
-}
+SPECIAL |= {"\n": " ", "[": "{[}", "\u00d7": r"$\times$", "\u221e": r"$\infty$"}
+SPECIAL |= {"\u221a": r"$\surd$"}
 SPECIAL |= {"\u2264": r"$\le$", "\u2265": r"$\ge$", "\u2248": r"$\approx$", "\u2260": r"$\ne$"}
 # Unicode writes lambda without its b.
 SPECIAL |= {
@@ -68,13 +69,13 @@ def write_table(
     Cells are texts. In each column, the best of the `ranked` numbers, which is the `lowest` or the
     highest, is bold, and the second best underlined; equal numbers are marked alike.
     """
-    cells = wide.astype(object).where(wide.notna(), "").map(str)
+    cells = write_cells(wide)
     best, second = find_best(cells, ranked, lowest)
     texts = cells.apply(write_column, axis=0) if len(cells) else cells
-    for where, macro in ((best, "best"), (second, "secondbest")):
-        texts = texts.mask(where, texts.map(partial(wrap_macro, macro)))
-    for axis in ("index", "columns"):
-        setattr(texts, axis, write_headings(getattr(wide, axis), study))
+    texts = texts.mask(best, texts.map(r"\best{{{}}}".format))
+    texts = texts.mask(second, texts.map(r"\secondbest{{{}}}".format))
+    texts.index = label_index(wide.index, study, write_latex)
+    texts.columns = label_index(wide.columns, study, write_latex)
     body = texts.style.to_latex(
         column_format=align_columns(cells), hrules=True, sparse_index=True, multicol_align="c",
         multirow_align="naive",
@@ -105,11 +106,6 @@ def write_cell(text: str, match: re.Match | None, widest: int) -> str:
     return f"$\\num{{{match[1]}}} \\pm {room}\\num{{{match[2]}}}$"
 
 
-def wrap_macro(macro: str, text: str) -> str:
-    """Return a cell with a macro around it."""
-    return f"\\{macro}{{{text}}}"
-
-
 def align_columns(cells: pd.DataFrame) -> str:
     """Return the alignment of all columns: numbers to the right, long texts in lines."""
     return "".join(
@@ -119,7 +115,6 @@ def align_columns(cells: pd.DataFrame) -> str:
 
 
 def align_column(texts) -> str:
-    """Return the alignment of one column."""
     filled = [text for text in texts if text]
     if any(len(text) > LONG for text in filled):
         return r">{\raggedright\arraybackslash}p{6cm}"
@@ -127,24 +122,6 @@ def align_column(texts) -> str:
 
 
 # -- names ----------------------------------------------------------------------------------------
-
-
-def write_headings(index: pd.Index, study: Study) -> pd.Index:
-    """Return an index with readers' names in LaTeX, for its levels and their values."""
-    levels = [
-        [write_heading(study, name, value) for value in level]
-        for name, level in zip(index.names, list_levels(index), strict=True)
-    ]
-    names = [write_latex(str(name or "").removesuffix("_")) for name in index.names]
-    if index.nlevels == 1:
-        return pd.Index(levels[0], name=names[0] or None)
-    return pd.MultiIndex.from_arrays(levels, names=names)
-
-
-def write_heading(study: Study, level: str | None, value) -> str:
-    """Return a heading in LaTeX, in which the study's labels replace names of files."""
-    text = str(value)
-    return write_latex(write_name(study, text, str(level)) if level in NAMES else text)
 
 
 def write_latex(text: str) -> str:
@@ -157,7 +134,6 @@ def write_latex(text: str) -> str:
 
 
 def escape_letters(text: str) -> str:
-    """Return a text with LaTeX's own letters escaped."""
     return "".join(SPECIAL.get(letter, letter) for letter in text)
 
 

@@ -7,61 +7,44 @@ are missing.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fedgrid import claim as claims
-from fedgrid.analysis import boxes, mixtures
+from fedgrid.analysis import mixtures
 from fedgrid.analysis.choice import Chooser
 from fedgrid.analysis.published import list_published_cells
-from fedgrid.analysis.scores import (
-    CELL,
-    OWN,
-    interquartile_range,
-    score_by,
-    score_runs,
-    select_scored,
-)
-from fedgrid.analysis.speedups import compute_log_speedups, compute_speedups
+from fedgrid.analysis.scores import CELL, OWN, score_by, score_runs, select_scored
 from fedgrid.study.records import Study
 
 SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 NOTHING = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
+REACH = 1.5  # of whiskers, in heights of the box
 EARLY = 0.25  # share of the rounds that counts as the start of a run
 COUNTED = ("flops_per_sample", "flops_around", "flops_before")  # if the protocol asks for them
 SCORED = {"accuracy": "accuracy", "personal accuracy": OWN}  # measures that are scores of runs
-STATISTICS: dict[str, Callable[..., float]] = {
-    "median": np.median,
-    "mean": np.mean,
-    "box": interquartile_range,  # from quartile to quartile
-    "deviation": np.std,
-    "whiskers": boxes.measure_whiskers,
-    "outliers": boxes.count_outliers,
-    "low outliers": boxes.count_low_outliers,
-    "spread of outliers": boxes.measure_outliers,
-}
 EXPLAINED = "explained"  # by the autoencoder of a map, as a share of the variance
 
 
 # -- of runs --------------------------------------------------------------------------------------
 
 
-def measure_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs' scores in percent; minus infinity for a run that diverged."""
-    return measure_scores(runs, "accuracy", "accuracy")
-
-
-def measure_personal_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the scores of the mean accuracy of clients' own models, in percent."""
-    return measure_scores(runs, OWN, "personal accuracy")
+def as_measure(table: pd.DataFrame, measure: str, runs: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Name the column `value` as a measure; minus infinity for those of `runs` that diverged."""
+    if runs is not None:
+        gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone").reset_index()
+        table = table.merge(gone, on=[*CELL, "seed"])
+        table["value"] = table["value"].mask(table["gone"], -np.inf)
+    return table.assign(measure=measure)[[*SETTING, "method", "value"]]
 
 
 def measure_scores(runs: pd.DataFrame, metric: str, measure: str) -> pd.DataFrame:
-    """Score runs by a metric, and name the result as a measure."""
-    means = score_runs(runs, metric).rename(columns={metric: "value"})
-    means["value"] = means["value"].mask(means["diverged"], -np.inf)
-    return means.assign(measure=measure)[[*SETTING, "method", "value"]]
+    """Score runs by a metric, shares in percent."""
+    scores = score_runs(runs, metric).rename(columns={metric: "value"})
+    scores["value"] = scores["value"].mask(scores["diverged"], -np.inf)
+    return as_measure(scores, measure)
 
 
 def measure_coefficient(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
@@ -74,8 +57,7 @@ def measure_coefficient(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
         for column in (first, *second)
     ]
     value = scores[0] - scores[1] if second else scores[0]
-    table = value.rename("value").reset_index().assign(measure=measure)
-    return table[[*SETTING, "method", "value"]]
+    return as_measure(value.rename("value").reset_index(), measure)
 
 
 def find_optima(interpolation: pd.DataFrame, axis: str) -> pd.Series:
@@ -96,38 +78,69 @@ def measure_mixtures(interpolation: pd.DataFrame, measure: str) -> pd.DataFrame:
         values = find_optima(interpolation, of)
     else:
         values = mixtures.count_kept(interpolation, of.removeprefix("at "))
-    table = values.rename("value").reset_index().assign(measure=measure)
-    return table[[*SETTING, "method", "value"]]
+    return as_measure(values.rename("value").reset_index(), measure)
 
 
 def measure_speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
     """Return by which factor runs reach the best accuracy of `over` sooner."""
     table = compute_speedups(runs, over).rename(columns={"speedup": "value"})
-    return name_speedups(table, runs, claims.SPEED_UP)
+    return as_measure(table, claims.SPEED_UP, runs)
 
 
 def measure_log_speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
-    """Return the logarithm of this factor, which is below 0 for a run that is later."""
-    table = compute_log_speedups(runs, over).rename(columns={"log_speedup": "value"})
-    return name_speedups(table, runs, claims.LOG_SPEED_UP)
+    """Return the natural logarithm of T' / T, or of T' / R (`find_rounds`), unlike 1 at least."""
+    reached = find_rounds(runs, over)
+    ratio = reached["goal_round"] / reached["reached_round"].fillna(reached["rounds"])
+    table = reached.assign(value=np.log(ratio.where(reached["known"])))
+    return as_measure(table, claims.LOG_SPEED_UP, runs)
 
 
-def name_speedups(table: pd.DataFrame, runs: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """Name speed-ups as a measure; minus infinity for a run that diverged."""
-    gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone").reset_index()
-    table = table.merge(gone, on=[*CELL, "seed"])
-    table["value"] = table["value"].mask(table["gone"], -np.inf)
-    return table.assign(measure=measure)[[*SETTING, "method", "value"]]
+def compute_speedups(runs: pd.DataFrame, over: str) -> pd.DataFrame:
+    """Return a row per run: how many times sooner it is as good as `over` at best (FedLMD, 5.3).
+
+    It is missing if there is no run of `over`, or either run diverged or has no accuracy.
+    """
+    reached = find_rounds(runs, over)
+    ratio = (reached["goal_round"] / reached["reached_round"]).fillna(1).clip(lower=1)
+    return reached[[*CELL, "seed"]].assign(speedup=ratio.where(reached["known"]))
+
+
+def find_rounds(runs: pd.DataFrame, over: str) -> pd.DataFrame:
+    """Return a row per run: the rounds T and T', all rounds, and whether its speed-up is known.
+
+    Let `over` have its best accuracy first in round T', and a run be as good first in round T. The
+    speed-up is T' / T, and 1 if this is less than 1 or the run is never as good. So it does not
+    tell a slower run from an equal one. The logarithm of T' / T is below 0 for a slower one. There
+    a run that is not as good in any of its R rounds has log(T' / R), the least that the measure can
+    be. This is too good for it, because it needs more than R rounds.
+    """
+    keys = SETTING[1:]
+    rounds = runs[runs["round"] > 0]
+    other = rounds[rounds["method"] == over]
+    best_first = other.sort_values(["accuracy", "round"], ascending=[False, True])
+    goal = best_first.groupby(keys, as_index=False).agg(
+        goal=("accuracy", "first"), goal_round=("round", "first"),
+        other_diverged=("diverged", "any"),
+    )  # fmt: skip
+    every = rounds.merge(goal, on=keys, how="left")
+    reached_round = every["round"].where(every["accuracy"] >= every["goal"])
+    reached = every.assign(reached_round=reached_round).groupby([*CELL, "seed"], sort=False).agg(
+        reached_round=("reached_round", "min"), goal_round=("goal_round", "first"),
+        goal=("goal", "first"), rounds=("rounds", "first"),
+        diverged=("diverged", "any"), other_diverged=("other_diverged", "first"),
+        best=("accuracy", "max"),
+    ).reset_index()  # fmt: skip
+    has_accuracy = reached[["goal", "best"]].notna().all(axis=1)
+    known = has_accuracy & ~reached["diverged"] & (reached["other_diverged"] == 0)
+    return reached.assign(known=known)
 
 
 def measure_steadiness(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the negative mean change between evaluations: a steadier run has a higher value."""
-    percent = runs.assign(percent=100 * runs["accuracy"]).sort_values("round", kind="stable")
-    table = percent.groupby([*CELL, "seed"], sort=False).agg(
-        value=("percent", lambda values: -values.diff().abs().mean()), gone=("diverged", "any")
-    ).reset_index()  # fmt: skip
-    table["value"] = table["value"].mask(table["gone"], -np.inf)
-    return table.assign(measure="steadiness")[[*SETTING, "method", "value"]]
+    percent = runs.assign(value=100 * runs["accuracy"]).sort_values("round", kind="stable")
+    values = percent.groupby([*CELL, "seed"], sort=False)["value"]
+    table = values.agg(lambda of: -of.diff().abs().mean()).reset_index()
+    return as_measure(table, "steadiness", runs)
 
 
 def measure_early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
@@ -136,11 +149,8 @@ def measure_early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     Faster convergence gives a higher value.
     """
     early = runs[(runs["round"] > 0) & (runs["round"] <= EARLY * runs["rounds"])]
-    table = early.groupby([*CELL, "seed"], sort=False)["accuracy"].mean().rename("value")
-    gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone")
-    table = pd.concat([100 * table, gone], axis=1, join="inner").reset_index()
-    table["value"] = table["value"].mask(table["gone"], -np.inf)
-    return table.assign(measure="early accuracy")[[*SETTING, "method", "value"]]
+    mean = 100 * early.groupby([*CELL, "seed"], sort=False)["accuracy"].mean()
+    return as_measure(mean.rename("value").reset_index(), "early accuracy", runs)
 
 
 def measure_costs(costs: pd.DataFrame) -> list[pd.DataFrame]:
@@ -167,7 +177,7 @@ def share_of_base(
     base = table.loc[table["method"] == claims.OVER, [*SETTING, "of"]]
     both = table.drop(columns="of").merge(base, on=SETTING)
     both["value"] = both["value"] / both["of"]
-    return both[both["value"].notna()][[*SETTING, "method", "value"]]
+    return as_measure(both[both["value"].notna()], measure)
 
 
 def measure_unevenness(predictions: pd.DataFrame) -> list[pd.DataFrame]:
@@ -182,17 +192,18 @@ def measure_unevenness(predictions: pd.DataFrame) -> list[pd.DataFrame]:
     away = (late["predicted"] / counts.transform("sum") - 1 / counts.transform("size")).abs() / 2
     each = away.groupby([late[name] for name in (*keys, "round")], sort=False).sum()
     table = (100 * each.groupby(level=keys, sort=False).mean()).rename("value").reset_index()
-    return [table.assign(measure=claims.UNEVENNESS)[[*SETTING, "method", "value"]]]
+    return [as_measure(table, claims.UNEVENNESS)]
 
 
 OF_SOURCES = {"costs": measure_costs, "predictions": measure_unevenness}  # beside runs
-MEASURES = {  # by name: the metric by which runs are chosen, and the function that measures them
-    "accuracy": ("accuracy", measure_accuracies),
+# By name: the metric by which runs are chosen, and the function that measures them.
+MEASURES: dict[str, tuple[str, Callable[..., pd.DataFrame]]] = {
+    "accuracy": ("accuracy", partial(measure_scores, metric="accuracy", measure="accuracy")),
     claims.SPEED_UP: ("accuracy", measure_speedups),
     claims.LOG_SPEED_UP: ("accuracy", measure_log_speedups),
     "steadiness": ("accuracy", measure_steadiness),
     "early accuracy": ("accuracy", measure_early_accuracies),
-    "personal accuracy": (OWN, measure_personal_accuracies),
+    "personal accuracy": (OWN, partial(measure_scores, metric=OWN, measure="personal accuracy")),
 }
 
 
@@ -213,16 +224,56 @@ def measure_printed(study: Study) -> pd.DataFrame:
     return both[both["value"].notna()][[*SETTING, "method", "value"]]
 
 
+class Box(NamedTuple):
+    """Tukey's box: quartiles, and outliers beyond whiskers of at most REACH times its height.
+
+    FedSLS's section 4.3 compares similarities by boxes, whiskers and outliers.
+    """
+
+    low: float
+    median: float
+    high: float
+    inside: Any  # the values within reach of the whiskers, as an array
+    outliers: Any
+
+
+def find_box(values) -> Box:
+    values = np.asarray(values)
+    low, median, high = np.percentile(values, [25, 50, 75])
+    reach = REACH * (high - low)
+    near = (values >= low - reach) & (values <= high + reach)
+    return Box(low, median, high, values[near], values[~near])
+
+
+def describe_values(values) -> dict[str, float]:
+    """Return statistics of values by name; counts of outliers are shares in percent.
+
+    Without outliers, the share of them that lie below the box is missing, and their spread is 0.
+    """
+    box = find_box(values)
+    out = box.outliers
+    return {
+        "median": np.median(values),
+        "mean": np.mean(values),
+        "box": box.high - box.low,  # from quartile to quartile
+        "deviation": np.std(values),
+        "whiskers": float(np.ptp(box.inside)),  # from the end of one to the end of the other
+        "outliers": 100 * len(out) / len(values),
+        "low outliers": 100 * float(np.mean(out < box.low)) if len(out) else np.nan,
+        "spread of outliers": float(np.ptp(out)) if len(out) else 0.0,
+    }
+
+
 def measure_similarities(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return STATISTICS of the images' scores, and EXPLAINED, by map and encoder's seed.
+    """Return statistics of the images' scores, and EXPLAINED, by map and encoder's seed.
 
     A map that does not depend on the seed has the same values for all seeds.
     """
     rows = []
     for (encoder, layer, seed), part in scores.groupby(["encoder", "layer", "seed"]):
         for score in ("ssim", "cosine", "euclidean"):
-            for name, statistic in STATISTICS.items():
-                rows.append((f"{score} {name}", f"{encoder}-{layer}", seed, statistic(part[score])))
+            for name, value in describe_values(part[score]).items():
+                rows.append((f"{score} {name}", f"{encoder}-{layer}", seed, value))
         share = part[EXPLAINED].iloc[0] if EXPLAINED in part else np.nan
         rows.append((EXPLAINED, f"{encoder}-{layer}", seed, share))
     table = pd.DataFrame(rows, columns=["measure", "method", "seed", "value"])

@@ -46,7 +46,6 @@ def find_model(metric: str) -> str:
 
 
 def is_own(metric: str) -> bool:
-    """Whether a metric is of clients' own models."""
     return find_model(metric) == OWN
 
 

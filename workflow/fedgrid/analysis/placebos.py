@@ -1,20 +1,8 @@
 """Decide by a method, its placebo and the plain method whether a gain is due to the mechanism.
 
 Three differences between runs of the same seed have 95 % intervals (Student's, of the mean over
-seeds): method minus plain, placebo minus plain, and method minus placebo. The intervals decide:
-
-    the mechanism           method minus plain and method minus placebo are above 0, and placebo
-                            minus plain is neither above nor below 0
-    no control              the same, but placebo minus plain is below 0: the placebo harms, so what
-                            the method gains over it does not speak for the mechanism
-    partly the mechanism    all three are above 0
-    the placebo gains, too  method minus plain and placebo minus plain are above 0, and method minus
-                            placebo is neither above nor below 0
-    the placebo gains more  method minus plain and placebo minus plain are above 0, and method minus
-                            placebo is below 0
-    no gain                 method minus plain is at or below 0
-    a run diverged          not `no gain`, and a difference has no mean because a run diverged
-    undecided               anything else; more seeds can decide
+seeds): method minus plain, placebo minus plain, and method minus placebo. MEANINGS says what
+they decide.
 
 Above 0 is an interval that lies above 0 as a whole; one seed has no interval, and decides nothing.
 For a metric that is better if it is lower, above and below are exchanged. Each interval stands for

@@ -45,16 +45,11 @@ def list_cells(tables: list[dict]) -> pd.DataFrame:
 def list_published_rows(table: dict) -> Iterator[tuple]:
     """Yield a row per method and column of one published table, for `list_published_cells`."""
     for method, values in table.get("rows", {}).items():
-        speedups = list_printed_speedups(table, method)
+        speedups = table.get("speedups", {}).get(method) or [None] * len(table["columns"])
         for column, value, speedup in zip(table["columns"], values, speedups, strict=True):
             dataset, partition, as_protocol = column if len(column) == 3 else (*column, "")
             percent, deviation = value if isinstance(value, list) else (value, None)
             yield method, dataset, partition, as_protocol, percent, deviation, speedup
-
-
-def list_printed_speedups(table: dict, method: str) -> list:
-    """Return the published speed-ups of a method, or a list of None if none are printed."""
-    return table.get("speedups", {}).get(method) or [None] * len(table["columns"])
 
 
 def join_published(table: pd.DataFrame, study: Study) -> pd.DataFrame:

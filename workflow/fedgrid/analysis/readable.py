@@ -35,8 +35,27 @@ def write_steps(write: Callable[[str], str], text: str) -> str:
 
 
 def list_levels(index: pd.Index) -> list[pd.Index]:
-    """Return the levels of an index, one after the other."""
     return [index.get_level_values(level) for level in range(index.nlevels)]
+
+
+def label_index(index: pd.Index, study: Study, write: Callable[[str], str]) -> pd.Index:
+    """Replace the names in an index by their labels, written by `write`, as are its levels."""
+    levels = [
+        [
+            write(write_name(study, str(value), str(name)) if name in NAMES else str(value))
+            for value in level
+        ]
+        for name, level in zip(index.names, list_levels(index), strict=True)
+    ]
+    heads = [write(str(name or "").removesuffix("_")) for name in index.names]
+    if index.nlevels == 1:
+        return pd.Index(levels[0], name=heads[0] or None)
+    return pd.MultiIndex.from_arrays(levels, names=heads)
+
+
+def write_cells(wide: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of a table as texts; a missing value is empty."""
+    return wide.astype(object).where(wide.notna(), "").map(str)
 
 
 def find_best(
@@ -51,21 +70,15 @@ def find_best(
     for at, column in enumerate(cells.columns):
         compared = [ranked(as_levels(row), as_levels(column)) for row in cells.index]
         values.isetitem(at, values.iloc[:, at].where(compared))
-    groups = group_rows(cells.index)
+    levels = zip(cells.index.names, list_levels(cells.index), strict=True)
+    settings = [level.astype(str) for name, level in levels if name in SETTINGS]
+    one = [pd.Index(np.zeros(len(cells)))]
+    groups = pd.factorize(pd.MultiIndex.from_arrays(settings or one))[0]
     positions = values.reset_index(drop=True)
     places = positions.groupby(groups).rank(method="dense", ascending=lowest)
     several = places.groupby(groups).transform("max") > 1
     best, second = ((places.eq(place) & several).set_axis(cells.index) for place in (1, 2))
     return best, second
-
-
-def group_rows(index: pd.Index) -> np.ndarray:
-    """Return a number for each row: the same for rows that may be compared with each other."""
-    levels = zip(index.names, list_levels(index), strict=True)
-    settings = [level.astype(str) for name, level in levels if name in SETTINGS]
-    if not settings:
-        return np.zeros(len(index), int)
-    return pd.factorize(pd.MultiIndex.from_arrays(settings))[0]
 
 
 def as_levels(name) -> tuple:

@@ -206,8 +206,3 @@ def list_cohort_sizes(runs: pd.DataFrame) -> list[int]:
 def strict_mean(values: pd.Series) -> float:
     """Return the mean; missing if any value is missing."""
     return values.mean(skipna=False)
-
-
-def interquartile_range(values: pd.Series) -> float:
-    """Return the interquartile range."""
-    return float(np.subtract(*np.percentile(values, [75, 25])))

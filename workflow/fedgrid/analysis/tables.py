@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from fedgrid.analysis.scores import OWN
 from fedgrid.partitions import parse_name, write_label
 from fedgrid.study.paths import UNTESTED
 
+AXES = ("method", "dataset", "partition", "protocol")  # that name a row
 ACCURACY = "{mean:.2f} ± {std:.2f}"  # the text of a cell
 PLAIN = "{mean:.3f} ± {std:.3f}"  # the same for a number that is not in percent
 LOST = "{diverged:g}/{seeds:g} diverged"  # the text of a cell with runs that diverged
@@ -69,12 +70,35 @@ def write_seed_count(seeds: float) -> str:
     return "" if np.isnan(seeds) else f" ({seeds:.0f} seed{'s' if seeds != 1 else ''})"
 
 
+def write_means(facts: pd.DataFrame, differ: pd.Series, forms: Sequence[str] = ()) -> pd.Series:
+    """Write a cell of each row; where seeds `differ` from those beside it, their number follows."""
+    rows = zip(facts.to_dict("records"), forms or [ACCURACY] * len(facts), strict=True)
+    texts = pd.Series([write_cell(row, form) for row, form in rows], facts.index)
+    return texts + facts["seeds"].map(write_seed_count).where(differ, "")
+
+
 def write_interval(mean: float, low: float, high: float, sign: str = "", digits: int = 2) -> str:
     """Return a mean with its interval as a text; one seed has no interval."""
     if np.isnan(mean):
         return ""
     bounds = f" [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite(low) else ""
     return f"{mean:{sign}.{digits}f}{bounds}"
+
+
+def write_intervals(
+    table: pd.DataFrame, name: str, p: str = "", digits: Sequence[int] = ()
+) -> pd.Series:
+    """Write differences with their intervals, and p of another column; empty where there is none.
+
+    The ends are the columns `<name>_low` and `<name>_high`; `digits` of a row are 2 by default.
+    """
+    rows = table[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
+    texts = [
+        write_interval(mean, low, high, "+", many)
+        for (mean, low, high), many in zip(rows, digits or [2] * len(table), strict=True)
+    ]
+    beside = ["" if pd.isna(chance) else f", p = {chance:.2g}" for chance in table[p]] if p else ""
+    return pd.Series(texts, table.index, dtype=object) + beside
 
 
 def write_seed_differences(runs: pd.DataFrame, value: str) -> str:
@@ -93,6 +117,17 @@ def is_in_heading(table: pd.DataFrame, name: str) -> bool:
     """Whether an axis is in the heading: methods and protocols only if a dataset has several."""
     several = bool((table.groupby("dataset")[name].nunique() > 1).any())
     return several or name in ("dataset", "partition")
+
+
+def has_several(table: pd.DataFrame) -> bool:
+    return bool(table["protocol"].nunique() > 1)
+
+
+def name_rows(table: pd.DataFrame, several: bool, axes: Sequence[str] = AXES) -> pd.DataFrame:
+    """Return a column of names for each axis; the protocol's only if there are `several`."""
+    labels = {axis: f"{axis}_label" for axis in axes if several or axis != "protocol"}
+    named = table.assign(partition_label=table["partition"].map(write_label))
+    return named[[*labels.values()]].set_axis([*labels], axis="columns")
 
 
 def join_values(table: pd.DataFrame, name: str) -> str:

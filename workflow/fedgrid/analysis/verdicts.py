@@ -31,16 +31,17 @@ NEARLY of them are. A comparison with a method that the paper does not print, su
 no such evidence.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from fedgrid import claim as claims
-from fedgrid.analysis.choice import Chooser
-from fedgrid.analysis.measures import SETTING, measure_all
+from fedgrid.analysis import choice
+from fedgrid.analysis.measures import OF_SOURCES, SETTING, measure_all
 from fedgrid.analysis.readable import write_name, write_steps
 from fedgrid.analysis.scores import WAYS
 from fedgrid.claim import Claim
@@ -130,17 +131,6 @@ def count_missing(
     }
 
 
-def count_lacking(
-    study: Study, grid: list[dict] | None, runs: pd.DataFrame | None, tuned: bool
-) -> dict[int, int]:
-    """Return by claim how many comparisons need runs of the whole `grid` that `runs` lacks.
-
-    Without `grid` nothing is missing.
-    """
-    names = [run for block in grid or [] for run in runs_of_block(block)]
-    return count_missing(study, pd.DataFrame(names) if names else None, runs, tuned)
-
-
 def compute_growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataFrame:
     """Return the growth of the value from each name on an axis to the next one present."""
     keys = [name for name in table.columns if name not in (axis, "value")]
@@ -165,7 +155,6 @@ def confidence_interval(sample: np.ndarray, level: float = LEVEL) -> tuple[float
 
 @cache  # a page judges the same differences with several levels and bounds
 def find_interval(sample: tuple[float, ...], level: float) -> tuple[float, float]:
-    """Return `confidence_interval` of different values."""
     bounds = stats.ttest_1samp(sample, 0).confidence_interval(1 - level)
     return float(bounds.low), float(bounds.high)
 
@@ -300,6 +289,12 @@ def combine_verdicts(comparisons: pd.DataFrame, share: float | None, missing: in
     return words[0] if failed.sum() > total - needed else UNDECIDED
 
 
+def judge_claim(claim: Claim, values: pd.DataFrame, missing: int = 0) -> tuple[pd.DataFrame, str]:
+    """Return the comparisons of a claim, of which `missing` have no runs, and its verdict."""
+    comparisons = compare_claim(claim, values, missing)
+    return comparisons, combine_verdicts(comparisons, claim.get("share"), missing)
+
+
 def find_deciding(comparisons: pd.DataFrame, said: str) -> dict:
     """Pick the comparison that explains a claim's verdict `said`, and return its numbers.
 
@@ -364,33 +359,28 @@ def write_setting(row, study: Study) -> str:
 # -- claims by metric: whether a verdict depends on how runs are scored ---------------------------
 
 
-def judge_by_metric(
+def measure_by_way(
     study: Study,
-    runs: pd.DataFrame | None,
-    metrics: Sequence[str],
-    scores: pd.DataFrame | None = None,
-    interpolation: pd.DataFrame | None = None,
-    choose: Chooser = lambda table, by: table,
-    missing: dict[int, int] | None = None,
-    more: Mapping[str, pd.DataFrame | None] | None = None,
-) -> pd.DataFrame:
-    """Judge every claim again with each of `metrics`, to show whether its verdict changes.
+    sources: Mapping[str, pd.DataFrame | None],
+    best: dict | None,
+    ways: str | list[str] | None,
+    grid: list[dict] | None,
+) -> tuple[dict[str, pd.DataFrame], dict[int, int]]:
+    """Return what claims compare, by way to score runs, and by claim how many comparisons lack one.
 
-    A row has the claim's number, metric, verdict and the numbers of the deciding comparison. The
-    metrics are keys of `scores.WAYS`. `choose` keeps the same runs for every metric. `missing` are
-    the comparisons without runs by claim.
+    The first way is "", that of the runs' protocols. `best` keeps the same runs for every way.
+    A comparison lacks a run that the blocks `grid` have and `sources` have not.
     """
-    columns = ["claim", "metric", "our_verdict", *EFFECT, "seeds"]
-    rows = []
-    for metric in metrics:
-        values = measure_all(study, runs, scores, interpolation, choose, metric, more)
-        for number, claim in number_claims(study, None):
-            without_runs = (missing or {}).get(number, 0)
-            comparisons = compare_claim(claim, values, without_runs)
-            said = combine_verdicts(comparisons, claim.get("share"), without_runs)
-            facts = {"claim": number, "metric": metric, "our_verdict": said}
-            rows.append(facts | find_deciding(comparisons, said))
-    return pd.DataFrame(rows, columns=columns).sort_values("claim", kind="stable")
+    runs, settings = sources.get("runs"), sources.get("settings")
+    given: dict[str, Any] = {name: sources.get(name) for name in ("scores", "interpolation")}
+    given["more"] = {name: sources.get(name) for name in OF_SOURCES}
+    given["choose"] = choice.make_chooser(runs, settings, best)
+    every = "", *other_metrics(runs, ways)
+    values = {way: measure_all(study, runs, way=way or None, **given) for way in every}
+    names = [run for block in grid or [] for run in runs_of_block(block)]
+    wanted = pd.DataFrame(names) if names else None
+    named = choice.name_families(runs, settings, best)
+    return values, count_missing(study, wanted, named, bool(best))
 
 
 def other_metrics(runs: pd.DataFrame | None, metrics: str | list[str] | None) -> list[str]:
@@ -398,21 +388,6 @@ def other_metrics(runs: pd.DataFrame | None, metrics: str | list[str] | None) ->
     own = [] if runs is None else [*runs["metric"].unique()]
     asked = [known("way to score a run", name, WAYS) for name in listed(metrics)]
     return [name for name in dict.fromkeys(asked) if own != [name]]
-
-
-def compare_by_metric(
-    claim: Claim, values: pd.DataFrame, others: dict[str, pd.DataFrame], missing: int = 0
-) -> pd.DataFrame:
-    """Judge each comparison of a claim, and beside it the same comparison by other metrics.
-
-    `others` has the measured values by metric. With others, the column `changes` says whether the
-    verdict depends on the metric. `missing` comparisons have no runs.
-    """
-    table = compare_claim(claim, values, missing)
-    for metric, measured in others.items():
-        also = compare_claim(claim, measured, missing)[[*COMPARED, *EFFECT, "verdict"]]
-        table = table.merge(also, how="left", on=COMPARED, suffixes=("", f"_{metric}"))
-    return add_changes(table, "verdict", others) if others else table
 
 
 def add_changes(table: pd.DataFrame, own: str, others: Iterable[str]) -> pd.DataFrame:

@@ -3,9 +3,8 @@
 import pandas as pd
 
 from fedgrid.analysis import tables, verdicts
-from fedgrid.analysis.gains import PAIRS
 from fedgrid.analysis.scores import SETTING, mean_over_seeds, pair_runs, score_runs, strict_mean
-from fedgrid.report.gains import write_gain
+from fedgrid.report.gains import PAIRS, write_gain
 from fedgrid.study.records import Study
 
 OPTIONS = {"reference": "method"}  # what they name (study/options.py)

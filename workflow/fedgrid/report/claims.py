@@ -9,8 +9,8 @@ The product `contrasts` shows every comparison.
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis import choice, claim_text, measures, tables, verdicts
-from fedgrid.claim import Claim
+from fedgrid.analysis import claim_text, measures, tables, verdicts
+from fedgrid.claim import Claim, find_direction
 from fedgrid.study.records import Study
 
 OPTIONS = {"metrics": "way"}  # what they name (study/options.py)
@@ -54,28 +54,25 @@ def draw(
     `missing`, and count as undecided. `costs` are the summaries of runs that count operations, and
     `predictions` those of the server's models.
     """
-    choose = choice.make_chooser(runs, settings, best)
-    more = {"costs": costs, "predictions": predictions}
-    values = measures.measure_all(study, runs, scores, interpolation, choose, more=more)
-    printed = measures.measure_printed(study)
+    sources = {
+        "runs": runs, "scores": scores, "settings": settings, "interpolation": interpolation,
+        "costs": costs, "predictions": predictions,
+    }  # fmt: skip
+    values, missing = verdicts.measure_by_way(study, sources, best, metrics, grid)
+    own, printed = values.pop(""), measures.measure_printed(study)
     speaks_of = f"{scale} scale" + ("" if scale == PAPER else " only")
     if runs is not None:
         speaks_of += (
             f": {tables.join_values(runs, 'dataset')}, {tables.join_values(runs, 'rounds')} rounds"
         )
-    named = choice.name_families(runs, settings, best)
-    missing = verdicts.count_lacking(study, grid, named, bool(best))
-    table = judge_claims(study, scale, values, printed, missing, claim)
+    table = judge_claims(study, scale, own, printed, missing, claim)
     table = table.assign(speaks_of=speaks_of, scale=scale)
-    if metrics:
-        others = verdicts.other_metrics(runs, metrics)
-        given = scores, interpolation, choose, missing, more
-        judged = verdicts.judge_by_metric(study, runs, others, *given)
-        for metric in others:
-            by_claim = judged[judged["metric"] == metric].set_index("claim")["our_verdict"]
-            table[f"{verdicts.BY}{metric}"] = table["claim"].map(by_claim)
-        table = verdicts.add_changes(table, "our_verdict", others)
-    return table
+    for way, measured in values.items():
+        table[f"{verdicts.BY}{way}"] = [
+            verdicts.judge_claim(each, measured, missing[number])[1]
+            for number, each in verdicts.number_claims(study, claim)
+        ]
+    return verdicts.add_changes(table, "our_verdict", values) if metrics else table
 
 
 def judge_claims(
@@ -105,11 +102,10 @@ def judge_claim(
 ) -> dict:
     """Judge one claim by printed numbers and by our values; `missing` comparisons have no runs."""
     theirs = verdicts.judge_printed(claim, printed, study)
-    ours = verdicts.compare_claim(claim, values, missing)
-    verdict = verdicts.combine_verdicts(ours, claim.get("share"), missing)
+    ours, verdict = verdicts.judge_claim(claim, values, missing)
     final = theirs["published_verdict"]
     differs = scale != PAPER and verdict not in (verdicts.HOLDS, verdicts.UNDECIDED)
-    sized = claim_text.write_caution(claim) if differs else ""
+    sized = claim_text.CAUTION if differs and find_direction(claim) else ""
     return {
         **theirs,
         "ours": describe_evidence(ours, missing),

@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, looks, tables
 from fedgrid.analysis.scores import CELL, RUN, SETTING, strict_mean
 from fedgrid.report import convergence
-from fedgrid.report._rows import has_several, name_rows
 from fedgrid.study.records import Study
 
 MODELS = {"own": "own model", "server": "server's model"}
@@ -70,7 +69,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         column = f"{model}_{name}"
         facts = table.assign(mean=table[column], std=table[f"{column}_std"]).to_dict("records")
         shown[MODELS[model], SHOWN[name]] = [tables.write_cell(row) for row in facts]
-    index = name_rows(table, has_several(table))
+    index = tables.name_rows(table, tables.has_several(table))
     return pd.DataFrame(shown).set_index(pd.MultiIndex.from_frame(index))
 
 
@@ -79,7 +78,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), width=2.6, sharey="row")
     lines = table["method_label"]
-    if has_several(table):
+    if tables.has_several(table):
         lines = lines + " (" + table["protocol_label"] + ")"
     table = table.assign(line=lines)
     named = table.drop_duplicates("line")

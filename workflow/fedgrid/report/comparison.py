@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import figures, tables
+from fedgrid.analysis.measures import compute_speedups
 from fedgrid.analysis.published import STD, join_published, join_reference, list_sources
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
-from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.partitions import write_label
 from fedgrid.study.records import Study
 

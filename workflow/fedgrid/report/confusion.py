@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL, RUN, SETTING, strict_mean
-from fedgrid.report._rows import has_several, name_rows
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.records import Study
 
@@ -85,7 +84,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method and setting: the accuracy on each class."""
     right = table[table["class"] == table["taken_for"]]
     texts = [tables.write_cell(row | {"diverged": 0}) for row in right.to_dict("records")]
-    named = name_rows(right, has_several(table))
+    named = tables.name_rows(right, tables.has_several(table))
     index = [*named]
     cells = named.assign(cell=texts, of_class=right["class"])
     order = named.set_index(index).index.unique()

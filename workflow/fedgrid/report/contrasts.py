@@ -5,7 +5,7 @@ Differences are taken seed by seed (paired t-test); accuracies in points of perc
 
 import pandas as pd
 
-from fedgrid.analysis import choice, measures, tables, verdicts
+from fedgrid.analysis import tables, verdicts
 from fedgrid.claim import Claim
 from fedgrid.study.records import Study
 
@@ -30,25 +30,34 @@ def draw(
     predictions: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return a row per comparison, numbered by its claim; arguments as for `claims`."""
-    choose = choice.make_chooser(runs, settings, best)
-    more = {"costs": costs, "predictions": predictions}
-    values = measures.measure_all(study, runs, scores, interpolation, choose, more=more)
-    others = {
-        way: measures.measure_all(study, runs, scores, interpolation, choose, way, more)
-        for way in verdicts.other_metrics(runs, metrics)
-    }
-    named = choice.name_families(runs, settings, best)
-    missing = verdicts.count_lacking(study, grid, named, bool(best))
+    sources = {
+        "runs": runs, "scores": scores, "settings": settings, "interpolation": interpolation,
+        "costs": costs, "predictions": predictions,
+    }  # fmt: skip
+    values, missing = verdicts.measure_by_way(study, sources, best, metrics, grid)
     parts = [
-        verdicts.compare_by_metric(each_claim, values, others, missing[number]).assign(claim=number)
-        for number, each_claim in verdicts.number_claims(study, claim)
+        compare_by_way(each, values, missing[number]).assign(claim=number)
+        for number, each in verdicts.number_claims(study, claim)
     ]
-    nothing = verdicts.compare_by_metric(NO_CLAIM, values, others).assign(claim=0)
+    nothing = compare_by_way(NO_CLAIM, values).assign(claim=0)
     table = pd.concat([part for part in parts if len(part)] or [nothing]).assign(scale=scale)
     table.insert(0, "claim", table.pop("claim"))
-    ends = ["", *(f"_{way}" for way in others)]
-    rounded = [f"{name}{end}" for name in verdicts.EFFECT for end in ends]
+    rounded = [name for name in table if name.startswith(tuple(verdicts.EFFECT))]
     return table.round(dict.fromkeys([*rounded, "p"], 4))
+
+
+def compare_by_way(claim: Claim, values: dict[str, pd.DataFrame], missing: int = 0) -> pd.DataFrame:
+    """Judge each comparison of a claim, and beside it the same comparison by other ways to score.
+
+    With others, the column `changes` says whether the verdict depends on the way.
+    """
+    own, *others = values
+    table = verdicts.compare_claim(claim, values[own], missing)
+    for way in others:
+        also = verdicts.compare_claim(claim, values[way], missing)
+        also = also[[*verdicts.COMPARED, *verdicts.EFFECT, "verdict"]]
+        table = table.merge(also, how="left", on=verdicts.COMPARED, suffixes=("", f"_{way}"))
+    return verdicts.add_changes(table, "verdict", others) if others else table
 
 
 def caption(table: pd.DataFrame) -> str:

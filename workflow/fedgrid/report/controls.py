@@ -33,7 +33,6 @@ from fedgrid.analysis.scores import (
     strict_mean,
     subtract_runs,
 )
-from fedgrid.report._rows import name_rows
 from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
 
@@ -159,13 +158,15 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         "plain method": table["plain_label"] + ": " + write_scores(table, "plain"),
         "score of placebo": write_scores(table, "placebo"),
     }
+    digits = [2 if in_percent(metric) else 3 for metric in table["of"]]
     for name, roles in DIFFERENCES.items():
-        shown[" - ".join(roles) + " [95 %]"] = write_differences(table, name)
+        heading = " - ".join(roles) + " [95 %]"
+        shown[heading] = tables.write_intervals(table, name, digits=digits)
     counts = table[[f"{name}_pairs" for name in DIFFERENCES]].itertuples(index=False)
     pairs = [", ".join(map(str, {*row} if len({*row}) == 1 else row)) for row in counts]
     shown |= {"pairs": pairs, "verdict": table["verdict"]}
     shown = pd.DataFrame(shown).join(verdicts.show_by_metric(table))
-    index = name_rows(table, tables.is_in_heading(table, "protocol"), AXES)
+    index = tables.name_rows(table, tables.is_in_heading(table, "protocol"), AXES)
     if table["of"].nunique() > 1:
         index.insert(0, "metric", table["of"].map(describe_metric))
     return shown.set_index(pd.MultiIndex.from_frame(index))
@@ -179,20 +180,8 @@ def write_scores(table: pd.DataFrame, role: str) -> pd.Series:
     names = ("mean", "std", "seeds", "diverged")
     facts = table[[f"{role}_{name}" for name in names]].set_axis(names, axis="columns")
     forms = [tables.ACCURACY if in_percent(metric) else tables.PLAIN for metric in table["of"]]
-    rows = zip(facts.to_dict("records"), forms, strict=True)
-    texts = pd.Series([tables.write_cell(row, form) for row, form in rows], table.index)
-    differ = table[[f"{role_name}_seeds" for role_name in ROLES]].nunique(axis="columns") > 1
-    return texts + facts["seeds"].map(tables.write_seed_count).where(differ, "")
-
-
-def write_differences(table: pd.DataFrame, name: str) -> pd.Series:
-    """Return a difference with its interval as texts; empty if a run diverged."""
-    rows = table[[name, f"{name}_low", f"{name}_high", "of"]].itertuples(index=False)
-    texts = [
-        tables.write_interval(mean, low, high, "+", 2 if in_percent(metric) else 3)
-        for mean, low, high, metric in rows
-    ]
-    return pd.Series(texts, table.index)
+    differ = table[[f"{each}_seeds" for each in ROLES]].nunique(axis="columns") > 1
+    return tables.write_means(facts, differ, forms)
 
 
 def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> str:

@@ -15,7 +15,6 @@ import pandas as pd
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.measures import COUNTED
 from fedgrid.analysis.scores import CELL, list_cohort_sizes, strict_mean
-from fedgrid.report._rows import has_several, name_rows
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.records import Study
 
@@ -73,7 +72,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     }
     numbers = {"parameters": table["parameters"].map("{:,.0f}".format)}
     numbers |= {name: of.map(form) for name, of in columns.items() if of.notna().any()}
-    shown = name_rows(table, has_several(table)).assign(**numbers)
+    shown = tables.name_rows(table, tables.has_several(table)).assign(**numbers)
     return shown.replace("nan", "").set_index("method")
 
 

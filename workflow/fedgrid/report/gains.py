@@ -6,15 +6,20 @@ only if the placebo does not have it. `printed` names a published table of the s
 without runs get rows, too, so that runs of a smaller scale stand beside what the paper prints.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis import figures, gains, tables
-from fedgrid.analysis.scores import CELL, SETTING, mean_over_seeds, score_runs
-from fedgrid.report._rows import name_rows
-from fedgrid.runtime.names import known
+from fedgrid.analysis import figures, tables, verdicts
+from fedgrid.analysis.published import join_published, list_published_cells
+from fedgrid.analysis.scores import CELL, SETTING, mean_over_seeds, pair_runs, score_runs
+from fedgrid.runtime.names import NothingToDrawError, known
 from fedgrid.study.records import Study
 
+GAIN = ["gain", "low", "high"]
+PAIRS = "pairs"
+PAPER = "paper"  # the protocol of printed values of the paper's main setting
 AXES = ("dataset", "partition", "protocol", "method")
 # What they name (study/options.py).
 OPTIONS = {"suffix": "ending", "placebo": "ending", "printed": "published"}
@@ -33,19 +38,79 @@ def draw(
     Accuracies are in percent, gains in points with 95 % intervals over seeds.
     """
     scores = score_runs(runs)
-    table = join_means(scores, gains.name_pairs(scores["method"], suffix))
+    table = join_means(scores, name_pairs(scores["method"], suffix))
     if placebo:
-        pairs = gains.name_pairs(scores["method"], placebo, needed=False)
-        theirs = gains.compute_gains(scores, pairs)
-        names = {name: f"placebo_{name}" for name in (*gains.GAIN, gains.PAIRS)}
+        pairs = name_pairs(scores["method"], placebo, needed=False)
+        theirs = compute_gains(scores, pairs)
+        names = {name: f"placebo_{name}" for name in (*GAIN, PAIRS)}
         table = table.merge(theirs.rename(columns=names), how="left", on=CELL)
-    table = gains.join_printed(table, study, suffix)
+    table = join_printed(table, study, suffix)
     more = list_printed_only(study, printed, suffix, table["dataset"])
     table = pd.concat([table, more], ignore_index=True)
     for name in ("original", "changed", "gain"):
         table[f"{name}_difference"] = table[name] - table[f"printed_{name}"]
     figures.add_labels(table, study, ("method", "dataset", "protocol"))
     return tables.add_alpha(table.assign(scale=scale)).round(4)
+
+
+def name_pairs(methods: Iterable[str], suffix: str, needed: bool = True) -> dict[str, str]:
+    """Return the name with the suffix for every method that occurs with the suffix and without it.
+
+    NothingToDrawError if there is no such pair and the pairs are `needed`.
+    """
+    unique = [*dict.fromkeys(methods)]
+    pairs = {name: name + suffix for name in unique if name + suffix in unique}
+    if needed and not pairs:
+        original = unique[0].removesuffix(suffix)
+        raise NothingToDrawError(
+            f"no method of these runs has the suffix `{suffix}` beside its original: name both in "
+            f"the grid, such as {original} and {original}{suffix}"
+        )
+    return pairs
+
+
+def compute_gains(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
+    """Return a row per original and setting: the mean gain, its 95 % interval over seeds, pairs.
+
+    `pairs` is how many seeds have both runs. The gain is missing if a run of the setting diverged.
+    """
+    rows = []
+    for original, changed in pairs.items():
+        gaps = pair_runs(scores, changed, [original]).groupby(SETTING, sort=False)["accuracy"]
+        for setting, differences in gaps:
+            bounds = verdicts.confidence_interval(differences.to_numpy())
+            mean = differences.mean(skipna=False)
+            rows.append((original, *setting, mean, *bounds, len(differences)))
+    table = pd.DataFrame(rows, columns=["method", *SETTING, *GAIN, PAIRS])
+    return table.astype(dict.fromkeys(GAIN, float) | {PAIRS: "Int64"})
+
+
+def join_printed(table: pd.DataFrame, study: Study, suffix: str) -> pd.DataFrame:
+    """Add the printed accuracies of each original, without and with the suffix, and the gain."""
+    changed = table[CELL].assign(method=table["method"] + suffix)
+    sides = {"original": table[CELL], "changed": changed}
+    values = {n: join_published(cells, study)["published"].to_numpy() for n, cells in sides.items()}
+    gain = values["changed"] - values["original"]
+    return table.assign(
+        printed_original=values["original"], printed_changed=values["changed"], printed_gain=gain
+    )
+
+
+def list_printed_pairs(study: Study, suffix: str) -> pd.DataFrame:
+    """Return a row per pair of printed accuracies, without and with the suffix: both and the gain.
+
+    The protocol `paper` is the paper's main setting. The gain is our difference of the two values;
+    a gain that the paper prints itself is not used.
+    """
+    cells = list_published_cells(study)
+    back = {name + suffix: name for name in cells["method"]}
+    changed = cells[cells["method"].isin(back)].replace({"method": back})
+    keys = ["method", "dataset", "partition", "as_protocol"]
+    both = cells.merge(changed, on=keys, suffixes=("_original", "_changed"))
+    names = {f"published_{name}": f"printed_{name}" for name in ("original", "changed")}
+    both = both.rename(columns=names)[[*keys, *names.values()]]
+    both = both.assign(protocol=both["as_protocol"].replace("", PAPER)).drop(columns="as_protocol")
+    return both.assign(printed_gain=both["printed_changed"] - both["printed_original"])
 
 
 def join_means(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
@@ -58,7 +123,7 @@ def join_means(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
     changed = changed.rename(columns={"mean": "changed", "std": "changed_std"})
     changed = changed[[*CELL, "changed", "changed_std", "diverged", "seeds"]]
     table = original.merge(changed, on=CELL, suffixes=("", "_changed"))
-    return table.merge(gains.compute_gains(scores, pairs), on=CELL)
+    return table.merge(compute_gains(scores, pairs), on=CELL)
 
 
 def list_printed_only(
@@ -67,7 +132,7 @@ def list_printed_only(
     """List the cells of a printed table whose data set has no runs."""
     published = study.get("published", {})
     asked = {name: published[known("published table", name, published)]} if name else {}
-    cells = gains.list_printed_pairs({**study, "published": asked}, suffix)
+    cells = list_printed_pairs({**study, "published": asked}, suffix)
     cells = cells[~cells["dataset"].isin(datasets)]
     order = cells.groupby(SETTING, sort=False).ngroup().argsort(kind="stable")
     return cells.iloc[order]
@@ -87,7 +152,7 @@ def wide(table: pd.DataFrame, suffix: str, placebo: str | None = None) -> pd.Dat
         columns[f"printed {head}"] = write_numbers(table[f"printed_{name}"], form)
     for name, head in heads.items():
         columns[f"ours - printed, {head}"] = write_numbers(table[f"{name}_difference"], "{:+.2f}")
-    names = name_rows(table, tables.is_in_heading(table, "protocol"), AXES)
+    names = tables.name_rows(table, tables.is_in_heading(table, "protocol"), AXES)
     filled = {name: texts for name, texts in columns.items() if texts.any()}
     return names.assign(**filled).set_index([*names])
 
@@ -101,14 +166,13 @@ def write_accuracies(table: pd.DataFrame, name: str, suffix: str) -> pd.Series:
     columns = {name: "mean", f"{name}_std": "std"}
     columns |= {f"diverged{suffix}": "diverged", f"seeds{suffix}": "seeds"}
     facts = table[[*columns]].rename(columns=columns).fillna({"diverged": 0})
-    texts = pd.Series([tables.write_cell(row) for row in facts.to_dict("records")], table.index)
     differ = table["seeds"].notna() & (table["seeds"] != table["seeds_changed"])
-    return texts + facts["seeds"].map(tables.write_seed_count).where(differ, "")
+    return tables.write_means(facts, differ)
 
 
 def write_gains(table: pd.DataFrame, prefix: str) -> pd.Series:
     """Write gains with their intervals; `prefix` begins the names of their columns."""
-    columns = [f"{prefix}{name}" for name in (*gains.GAIN, gains.PAIRS)]
+    columns = [f"{prefix}{name}" for name in (*GAIN, PAIRS)]
     most = table[["seeds", "seeds_changed"]].max(axis="columns")
     rows = table[columns].assign(most=most).itertuples(index=False)
     return pd.Series([write_gain(*row) for row in rows], table.index)

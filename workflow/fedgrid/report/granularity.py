@@ -1,19 +1,33 @@
 """Which printed accuracies the test sets can give, and how their last digits are distributed.
 
-No run is needed: `analysis/granularity.py` computes it from the study's published tables and from
-what these state of their values: `decimals`, `test_images`, `runs`, `evaluations`. A value that two
-tables print counts in both. Published entries without `rows` are not tables of accuracies.
+No run is needed: it is computed from the study's published tables and from what these state of
+their values: `decimals`, `test_images`, `runs`, `evaluations`. A value that two tables print counts
+in both. Published entries without `rows` are not tables of accuracies.
+
+An accuracy that is measured once on n images is a multiple of 100/n percent. A mean over s runs is
+a multiple of 100/(n s), and the same holds for a mean over several evaluations of a run. Below, a
+number of images is the product of all of these. A printed value is possible if one of these
+multiples is rounded to it: the GRIM test (Brown and Heathers, Social Psychological and Personality
+Science 2017). A multiple half-way between two printed values may be rounded to either. With at
+least 100 * 10**decimals images every value is possible.
+
+Printed values are `Decimal` numbers in percent, with as many decimals as are printed. The counts
+are of whole numbers, so that nothing is lost in rounding.
 """
 
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
-from fedgrid.analysis import figures, granularity
+from fedgrid.analysis import figures
 from fedgrid.analysis.published import list_published_rows
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.records import Study
 
+DIGITS = 10
 DECIMALS = 2  # of a table that does not state them
 LEVEL = 0.01  # a row's last digits are remarked on if p is below
 WHOLE = "all"  # the dataset of the row for a whole table
@@ -73,19 +87,19 @@ def summarise_values(by_dataset: dict[str, list[Decimal]], sizes: dict, stated: 
     decimals, values = stated["decimals"], [v for part in by_dataset.values() for v in part]
     images = [sizes.get(dataset) for dataset in by_dataset]
     common = images[0] if len({*images}) == 1 else None
-    counts = granularity.last_digits(values, decimals)
+    counts, finest = last_digits(values, decimals), size_of_print(decimals)
     row = stated | {
         "test_images": common,
         "values": len(values),
         "step": None if common is None else 100 / count_measurements(common, stated),
         **count_possible(by_dataset, sizes, stated),
         "last_digits": "/".join(map(str, counts)),
-        "even_digits": round(granularity.count_even(counts) / len(values), 4),
-        "p_even": granularity.p_even(counts),
-        "p_uniform": granularity.p_uniform(counts),
-        "coarsest_step": float(granularity.coarsest_step(values, decimals)),
-        "least_n": granularity.least_fit(values, decimals),
-        "largest_n": granularity.largest_fit(values, decimals),
+        "even_digits": round(sum(counts[::2]) / len(values), 4),
+        "p_even": p_even(counts),
+        "p_uniform": p_uniform(counts),
+        "coarsest_step": float(coarsest_step(values, decimals)),
+        "least_n": find_fit(values, decimals, range(1, finest + 1)),
+        "largest_n": find_fit(values, decimals, range(finest - 1, 0, -1)),
     }
     return row | {"verdict": write_verdict(row, images)}
 
@@ -102,9 +116,83 @@ def count_possible(by_dataset: dict[str, list[Decimal]], sizes: dict, stated: di
         if sizes.get(dataset) is None:
             return {"possible": None, "impossible": ""}
         n = count_measurements(sizes[dataset], stated)
-        wrong += [v for v in values if not granularity.is_possible(v, stated["decimals"], n)]
+        wrong += [v for v in values if not is_possible(v, stated["decimals"], n)]
     total = sum(map(len, by_dataset.values()))
     return {"possible": total - len(wrong), "impossible": " ".join(map(str, wrong))}
+
+
+# --- what test sets can give -----------------------------------------------------------------
+
+
+def is_possible(value: Decimal, decimals: int, images: int) -> bool:
+    """Whether some number of correct images, 0 to `images`, gives the printed percentage."""
+    shown, whole = int(value.scaleb(decimals)), 2 * size_of_print(decimals)
+    least = -(-images * (2 * shown - 1) // whole)  # rounded up
+    most = images * (2 * shown + 1) // whole  # rounded down
+    return max(least, 0) <= min(most, images)
+
+
+def size_of_print(decimals: int) -> int:
+    """Return the least number of images with which every value from 0 to 100 is possible."""
+    return 100 * 10**decimals
+
+
+def find_fit(values: Sequence[Decimal], decimals: int, sizes: Iterable[int]) -> int | None:
+    """Return the first number of images that can give all values; None if no number can."""
+    fits = (n for n in sizes if all(is_possible(value, decimals, n) for value in values))
+    return next(fits, None)
+
+
+def coarsest_step(values: Sequence[Decimal], decimals: int) -> Decimal:
+    """Return the largest of 1, 0.5, 0.2, 0.1, 0.05 and so on of which all values are multiples.
+
+    The unit is percentage points. The smallest step is that of the last printed digit.
+    """
+    steps = (Decimal(k).scaleb(-d) for d in range(decimals + 1) for k in ((5, 2, 1) if d else (1,)))
+    return next(step for step in steps if not any(value % step for value in values))
+
+
+# --- last digits -----------------------------------------------------------------------------
+
+
+def last_digits(values: Sequence[Decimal], decimals: int) -> list[int]:
+    """Return how many values end with 0, with 1, and so on up to 9."""
+    ends = [int(value.scaleb(decimals)) % DIGITS for value in values]
+    return [ends.count(digit) for digit in range(DIGITS)]
+
+
+def p_even(counts: Sequence[int]) -> float:
+    """Return p of the exact two-sided binomial test that half of the last digits are even."""
+    return float(stats.binomtest(sum(counts[::2]), sum(counts)).pvalue)
+
+
+def p_uniform(counts: Sequence[int]) -> float:
+    """Return p of the exact chi-square test that all last digits are equally likely.
+
+    That is the probability of a statistic as large as the one observed. With equal expectations
+    the statistic grows with the sum of the squared counts, a whole number, whose distribution is
+    computed digit by digit. The counts of the digits are taken as independent Poisson numbers,
+    which are multinomial where their sum is that of the counts.
+    """
+    total, bound = sum(counts), sum(count**2 for count in counts)
+    chances = stats.poisson.pmf(np.arange(total + 1), total / len(counts))
+    # by sum of counts, and sum of squares up to `bound`
+    chances_of_sums = np.zeros((total + 1, bound + 1))
+    chances_of_sums[0, 0] = 1
+    for _ in counts:
+        chances_of_sums = add_digit(chances_of_sums, chances)
+    return float(chances_of_sums[total, bound] / chances_of_sums[total].sum())
+
+
+def add_digit(before: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    """Add one digit to the distribution; its last column has all sums of squares from it on."""
+    after = np.zeros_like(before)
+    last = before.shape[1] - 1
+    for count, chance in enumerate(chances):
+        part, kept = before[: len(before) - count], max(last - count**2, 0)
+        after[count:, last - kept : last] += chance * part[:, :kept]
+        after[count:, last] += chance * part[:, kept:].sum(axis=1)
+    return after
 
 
 # --- sentences -------------------------------------------------------------------------------
@@ -119,7 +207,7 @@ def write_verdict(row: dict, stated: list[int | None]) -> str:
     if len(sizes) < len(stated):
         return f"The number of test images is not stated.{write_remark(row)}"
     runs, evaluations = row["runs"], row["evaluations"]
-    finest = granularity.size_of_print(row["decimals"])
+    finest = size_of_print(row["decimals"])
     averages = "one run" if (runs or 1) == 1 else f"{runs} runs"
     averages += " (assumed)" * (runs is None)
     averages = f"{evaluations} evaluations and {averages}" if evaluations > 1 else averages
@@ -150,7 +238,7 @@ def write_remark(row: dict) -> str:
         return ""
     coarse = row["coarsest_step"]
     images = round(100 / coarse)
-    if images < granularity.size_of_print(row["decimals"]):
+    if images < size_of_print(row["decimals"]):
         said += f": the values are multiples of {coarse:g}, as of {images:,} images"
     return f"{said}."
 

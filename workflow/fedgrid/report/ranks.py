@@ -222,10 +222,10 @@ def wide(table: pd.DataFrame, baseline: str = "fedavg") -> pd.DataFrame:
         facts = own.to_dict("records")
         texts = [tables.write_cell(row, "{mean:.2f}") for row in facts]
         shown[name, score] = pd.Series(texts, own.index)
-        shown[name, f"minus {over}"] = write_differences(own, "gain", "p_holm")
+        shown[name, f"minus {over}"] = tables.write_intervals(own, "gain", "p_holm")
         marks = own["placebo_verdict"].map({NO_CONTROL: f", {NO_CONTROL}"}).fillna("")
-        shown[name, "minus its placebo"] = write_differences(own, "beyond_placebo") + marks
-        beyond = write_differences(own, "beyond_control", "control_p_holm")
+        shown[name, "minus its placebo"] = tables.write_intervals(own, "beyond_placebo") + marks
+        beyond = tables.write_intervals(own, "beyond_control", "control_p_holm")
         shown[name, "minus the best control"] = beyond
     found = pd.DataFrame(shown, head.index).fillna("").set_axis(head["family_label"])
     return found.loc[:, (found != "").any()].rename_axis("method")
@@ -241,16 +241,6 @@ def split_cells(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def find_label(table: pd.DataFrame, family: str) -> str:
     return table.loc[table["family"] == family, "family_label"].iloc[0]
-
-
-def write_differences(rows: pd.DataFrame, column: str, p: str = "") -> pd.Series:
-    """Write differences with their intervals, and the p of a column; empty where there is none."""
-    texts = [
-        tables.write_interval(row[column], row[f"{column}_low"], row[f"{column}_high"], sign="+")
-        + (f", p = {row[p]:.2g}" if p and pd.notna(row[p]) else "")
-        for row in rows.to_dict("records")
-    ]
-    return pd.Series(texts, rows.index)
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:

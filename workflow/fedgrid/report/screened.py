@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import choice, figures, metrics, tables
-from fedgrid.analysis.scores import mean_over_seeds
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import in_words, known, listed, registered
 from fedgrid.study.records import Study
@@ -44,12 +43,8 @@ def draw(
     best = choice.choose_candidates(
         runs, settings, listed(over), metric, metrics.validation_of(metric)
     )
-    names = [*choice.GROUP, *choice.CANDIDATE, "chosen", "tried_with"]
-    table = pd.DataFrame([
-        runs[names].iloc[0].to_dict()
-        | mean_over_seeds(runs, choice.CANDIDATE, metric).iloc[0].to_dict()
-        for _, runs in best.groupby(choice.GROUP, sort=False)
-    ])  # fmt: skip
+    facts = [*choice.CANDIDATE, "chosen", "tried_with"]
+    table = choice.average_chosen(best, facts, metric)
     table = add_ranks(table, metric, {*of_method.values(), *first})
     table = add_reason(table, keep, of_method, first)
     figures.add_labels(table, study, ("family", "dataset"))

@@ -27,7 +27,6 @@ from fedgrid.analysis.inference import correct_by_holm
 from fedgrid.analysis.scores import SCORED, score_runs
 from fedgrid.analysis.verdicts import LEVEL, confidence_interval
 from fedgrid.partitions import write_label
-from fedgrid.report._rows import has_several
 from fedgrid.runtime.names import NothingToDrawError, in_words, known, registered
 from fedgrid.study.records import Study
 
@@ -108,11 +107,8 @@ def describe_sample(apart: np.ndarray, test: str, run: Callable) -> dict:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    texts = [
-        tables.write_interval(row["difference"], row["low"], row["high"], sign="+")
-        + ("" if pd.isna(row["p_holm"]) else f", p = {row['p_holm']:.2g}")
-        for row in table.to_dict("records")
-    ]
+    ends = table.rename(columns={"low": "difference_low", "high": "difference_high"})
+    texts = tables.write_intervals(ends, "difference", "p_holm")
     shown = table.assign(where=name_cells(table), text=texts)
     index = ["method_label", "over_label"] if table["over"].nunique() > 1 else ["method_label"]
     columns = sorted(shown["where"].unique(), key=lambda name: name != OVERALL)
@@ -124,7 +120,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 def name_cells(table: pd.DataFrame) -> pd.Series:
     names = table["dataset_label"] + " " + table["partition"].map(write_label, na_action="ignore")
-    if has_several(table):
+    if tables.has_several(table):
         names = names + " " + table["protocol"]
     return names.fillna(OVERALL)
 

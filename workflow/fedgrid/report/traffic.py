@@ -11,7 +11,6 @@ import pandas as pd
 
 from fedgrid.analysis import figures, metrics, tables
 from fedgrid.analysis.scores import CELL, RUN, list_cohort_sizes, score_runs, strict_mean
-from fedgrid.report._rows import has_several, name_rows
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.records import Study
 
@@ -90,7 +89,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
             "rounds to it": table["rounds_to_target"].map(form),
             "MB to it": table["to_target"].map(form),
         }
-    shown = name_rows(table, has_several(table)).assign(**numbers)
+    shown = tables.name_rows(table, tables.has_several(table)).assign(**numbers)
     return shown.replace("nan", "").set_index("method")
 
 

@@ -11,7 +11,6 @@ A candidate with a diverged run is chosen only if all candidates have one.
 import pandas as pd
 
 from fedgrid.analysis import choice, figures, metrics, tables
-from fedgrid.analysis.scores import mean_over_seeds
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import known, listed
 from fedgrid.study.records import Study
@@ -40,12 +39,7 @@ def draw(
         otherwise = ", or `with: {chosen_on: test}`, which the table will say"
         choice.check_validation(runs, deciding, otherwise)
     best = choice.choose_candidates(runs, settings, listed(over), metric, deciding)
-    groups = best.groupby(choice.GROUP, sort=False)
-    table = pd.DataFrame([
-        group[[*choice.GROUP, *choice.CHOSEN]].iloc[0].to_dict()
-        | mean_over_seeds(group, choice.CANDIDATE, metric).iloc[0].to_dict()
-        for _, group in groups
-    ])  # fmt: skip
+    table = choice.average_chosen(best, choice.CHOSEN, metric)
     figures.add_labels(table, study, ("family", "dataset"))
     table["setting_label"] = [figures.label(study, name, "protocol") for name in table["setting"]]
     table = table.assign(chosen_on=chosen_on, deciding_metric=deciding, scale=scale)

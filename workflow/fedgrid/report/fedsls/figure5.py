@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
-from fedgrid.analysis.boxes import find_box
+from fedgrid.analysis.measures import find_box
 from fedgrid.study.records import Study
 
 SCORES = {"ssim": "SSIM", "cosine": "cosine similarity", "euclidean": "Euclidean distance"}

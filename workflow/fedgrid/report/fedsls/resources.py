@@ -20,6 +20,7 @@ BYTES = (4, 2, 1, 8)  # per number, for readings of the paper's figures
 REPRODUCES = "reproduces"
 FORWARD = "forward pass"  # the pass to which others are compared
 MEGA = {"MB": 1e6, "MiB": 2**20}
+UNITS = ("MB", "GFLOPs")  # of figures that have readings
 OPERATIONS = {
     "MACs of a forward pass": 1,
     "multiplications and additions of a forward pass": 2,
@@ -42,7 +43,9 @@ def draw(costs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     same = (published.get("model"), published.get("dataset")) == (model, dataset)
     figures = published.get("figures", []) if same else []
     rows = [compare_figure(figure, figures, costs) for figure in figures]
-    rows += [*list_memory(costs), *list_operations(costs), *list_measurements(costs)]
+    measured = costs[(costs["kind"] == "measured") & (costs["name"] == "seconds")]["layer"]
+    rows += [*list_memory(costs), *list_operations(costs)]
+    rows += [row for layer in measured for row in list_pass(layer, costs)]
     table = pd.DataFrame(rows, columns=COLUMNS).assign(model=model, dataset=dataset, scale=scale)
     table = table.astype({"images": "Int64", "readings": "Int64"})
     return table.round({"value": 4, "difference": 4})
@@ -57,7 +60,8 @@ def list_convolutions(costs: pd.DataFrame, side: bool) -> pd.DataFrame:
     """Return a row per convolution in forward order; `side` adds those of side paths."""
     chosen = costs[costs["kind"].isin(["main", "side"] if side else ["main"])]
     wide = chosen.pivot(index="layer", columns="name", values="value")
-    return wide.reindex(chosen["layer"].unique()).astype(float)
+    wide = wide.reindex(chosen["layer"].unique()).astype(float)
+    return wide.assign(area=wide["height"] * wide["width"])
 
 
 def count_macs(costs: pd.DataFrame) -> float:
@@ -75,33 +79,24 @@ def count_stored(costs: pd.DataFrame) -> dict[str, float]:
         "gradient at the input": image,
         "gradient at the input and class scores": image + classes,
         "first convolution's output": main["elements"].iloc[0],
-        "channel mean of the first convolution's output": compute_area(main).iloc[0],
+        "channel mean of the first convolution's output": main["area"].iloc[0],
     }
     for where, layers in {"main path": main, "with side paths": both}.items():
         counts[f"inputs of all convolutions, {where}"] = layers["input_elements"].sum()
         counts[f"outputs of all convolutions, {where}"] = layers["elements"].sum()
-        counts[f"channel means of all convolutions' outputs, {where}"] = compute_area(layers).sum()
+        counts[f"channel means of all convolutions' outputs, {where}"] = layers["area"].sum()
     return counts
 
 
-def compute_area(layers: pd.DataFrame) -> pd.Series:
-    return layers["height"] * layers["width"]
-
-
-def list_memory_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
+def list_readings(unit: str, costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
+    """List what a figure in a unit can mean: in words, its value, and the value's unit."""
+    if unit == "GFLOPs":
+        each = count_macs(costs)
+        return [(what, images * each * times / 1e9, unit) for what, times in OPERATIONS.items()]
     return [
-        (f"{what}, {bytes_} bytes each", images * numbers * bytes_ / MEGA[unit], unit)
-        for (what, numbers), bytes_, unit in product(count_stored(costs).items(), BYTES, MEGA)
+        (f"{what}, {bytes_} bytes each", images * numbers * bytes_ / MEGA[mega], mega)
+        for (what, numbers), bytes_, mega in product(count_stored(costs).items(), BYTES, MEGA)
     ]
-
-
-def list_operation_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
-    each = count_macs(costs)
-    return [(what, images * each * times / 1e9, "GFLOPs") for what, times in OPERATIONS.items()]
-
-
-# By the unit of a figure.
-READINGS = {"MB": list_memory_readings, "GFLOPs": list_operation_readings}
 
 
 def compare_figure(figure: dict, figures: list[dict], costs: pd.DataFrame) -> dict:
@@ -109,8 +104,8 @@ def compare_figure(figure: dict, figures: list[dict], costs: pd.DataFrame) -> di
 
     UsageError for a figure in a unit that has no readings.
     """
-    unit = known("unit of a published figure", figure["unit"], READINGS)
-    readings = READINGS[unit](costs, figure["images"])
+    unit = known("unit of a published figure", figure["unit"], UNITS)
+    readings = list_readings(unit, costs, figure["images"])
     target = float(figure["value"])
     what, value, unit = min(readings, key=lambda reading: abs(reading[1] - target))
     verdict = REPRODUCES
@@ -153,7 +148,7 @@ def list_memory(costs: pd.DataFrame) -> list[dict]:
     parts |= {"all layers, with side paths": both}
     rows, formula = [], f"{FLOAT} bytes x images x sum of"
     for where, layers in parts.items():
-        before, after = layers["elements"].sum(), compute_area(layers).sum()
+        before, after = layers["elements"].sum(), layers["area"].sum()
         for images in list_sizes(costs):
             unit = FLOAT * images / MEGA["MB"]
             sizes = {"latents": (before, "C H W"), "channel means": (after, "H W")}
@@ -171,11 +166,6 @@ def list_operations(costs: pd.DataFrame) -> list[dict]:
     return [make_row(what, 1, each / 1e6, "MMAC", formula)] + [
         make_row(what, images, images * each / 1e9, "GMAC", formula) for images in list_sizes(costs)
     ]
-
-
-def list_measurements(costs: pd.DataFrame) -> list[dict]:
-    chosen = costs[(costs["kind"] == "measured") & (costs["name"] == "seconds")]
-    return [row for layer in chosen["layer"] for row in list_pass(layer, costs)]
 
 
 def list_pass(layer: str, costs: pd.DataFrame) -> list[dict]:

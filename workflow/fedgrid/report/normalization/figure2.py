@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedgrid.analysis import figures, gains, looks, tables
-from fedgrid.report import convergence
+from fedgrid.analysis import figures, looks, tables
+from fedgrid.report import convergence, gains
 from fedgrid.study.records import Study
 
 OPTIONS = {"suffix": "ending"}  # what they name (study/options.py)

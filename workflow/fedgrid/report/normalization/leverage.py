@@ -2,9 +2,12 @@
 
 Panels of distances: the total variation between the weights before and after the normalisation, by
 method, by number of clients and by temperature. Beside each line are its upper bound, and the
-distance from equal weights of random ones with the same effective number of clients
-(`analysis/concentration.py`). Panels of gains: the measured gains of the normalisation and of its
-placebo with 95 % intervals, and the printed gains.
+distance from equal weights of random ones with the same effective number of clients. Panels of
+gains: the measured gains of the normalisation and of its placebo with 95 % intervals, and the
+printed gains.
+
+The effective number of weights a is 1 / sum a^2. Random weights are the softmax of independent
+normal scores; those of each draw are scaled until the weights have the number that is asked for.
 """
 
 import textwrap
@@ -16,10 +19,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid.analysis import fields, figures, gains, looks, tables
-from fedgrid.analysis.concentration import random_distance
+from fedgrid.analysis import fields, figures, looks, tables
 from fedgrid.analysis.looks import BLACK, GREY, PALE
 from fedgrid.analysis.scores import list_cohort_sizes, score_runs
+from fedgrid.report import gains
 from fedgrid.study.records import Study
 
 OPTIONS = {"suffix": "ending", "placebo": "ending"}  # what they name (study/options.py)
@@ -40,6 +43,9 @@ TITLES = {"label": "by method", "cohort": "by clients in a round", "temperature"
 OFFSETS = {GAIN: -0.2, PLACEBO: 0.0, PRINTED: 0.2}  # of marks about a method's place
 MARKS = {GAIN: ("o", BLACK), PLACEBO: ("s", PALE), PRINTED: ("x", GREY)}
 HEIGHT, LEAST = 2.3, 2.2  # inches of a panel
+DRAWS = 200  # of random weights
+STEPS = 60  # of the bisection, for the scale of the scores
+WIDEST = 1e4  # scale at which one weight is 1
 ROOM = 1.3  # the height of a panel, in that of its points
 
 
@@ -92,6 +98,42 @@ def measure_distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -
     lines["random"] = [random_distance(*size) for size in sizes]
     table = table.merge(lines[[*LINE, "random"]], on=LINE)
     return table.assign(what=DISTANCE)
+
+
+def effective_number(weights: np.ndarray) -> np.ndarray:
+    """Return the effective number of weights along the last axis."""
+    return 1 / (weights**2).sum(axis=-1)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Return the softmax along the last axis."""
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def random_weights(clients: int, wanted: float, seed: int = 0) -> np.ndarray:
+    """Draw DRAWS random weightings of some clients, each with the wanted effective number."""
+    scores = np.random.default_rng(seed).standard_normal((DRAWS, clients))
+    low, high = np.zeros((DRAWS, 1)), np.full((DRAWS, 1), WIDEST)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        spread = effective_number(softmax(middle * scores))[:, None] > wanted
+        low, high = np.where(spread, middle, low), np.where(spread, high, middle)
+    return softmax(high * scores)
+
+
+def random_distance(clients: int, wanted: float, seed: int = 0) -> float:
+    """Return the mean total variation between random weights and equal weights.
+
+    The random weights have the `wanted` effective number. The result is 0 if that is at least the
+    number of clients, and NaN if it is NaN.
+    """
+    if np.isnan(wanted):
+        return float("nan")
+    if wanted >= clients:
+        return 0.0
+    weights = random_weights(clients, wanted, seed)
+    return float(np.abs(weights - 1 / clients).sum(axis=-1).mean() / 2)
 
 
 def compute_gains(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import figures, tables
-from fedgrid.report._rows import name_rows
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import known
 from fedgrid.study.records import Study
@@ -60,7 +59,7 @@ def count_samples(clients: pd.DataFrame, dataset: str) -> dict:
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per data set: ours and, behind it in brackets, the printed number."""
     named = table.assign(partition=table["partition"].astype(object).fillna(""))
-    shown = name_rows(named, False, ("dataset", "partition"))
+    shown = tables.name_rows(named, False, ("dataset", "partition"))
     for name, head in NUMBERS.items():
         ours = write_numbers(table, name, "{:,.10g}")
         theirs = write_numbers(table, f"printed_{name}", "({:,.10g})")

@@ -9,9 +9,9 @@ weights.
 
 import pandas as pd
 
-from fedgrid.analysis import choice, figures, gains, tables, verdicts
+from fedgrid.analysis import choice, figures, tables, verdicts
 from fedgrid.analysis.scores import CELL, SCORED, SETTING, score_runs, select_scored, strict_mean
-from fedgrid.report._rows import name_rows
+from fedgrid.report import gains
 from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
 
@@ -80,7 +80,7 @@ def compute_intervals(scores: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    index = name_rows(table, tables.is_in_heading(table, "protocol"), AXES)
+    index = tables.name_rows(table, tables.is_in_heading(table, "protocol"), AXES)
     index = index.astype(object).fillna("")
     shown = {}
     for name in ACCURACIES:
