@@ -1,5 +1,7 @@
 """What people meet at the command line: help at once, and mistakes answered in one sentence.
 
+`tests/study/test_study_mistakes.py` has the mistakes in studies and configurations.
+
 A mistake must fail, name what is wrong and the nearest right names, show no traceback, and leave
 everything that has been made as it is. Most are made in this process, where the sentence is an
 error; a few in a process of their own, whose exit status and streams are what people see.
@@ -12,27 +14,20 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr
+from contextlib import redirect_stderr
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
 
 import conftest
-from conftest import check_one, forget, said, slow_but
-from fedgrid.experiments import costs
-from fedgrid.experiments.fidelity.setting import check_setting
+from conftest import slow_but
 from fedgrid.runtime import cli, download
-from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.study import command, reading
-from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
-from fedgrid.study.reading import check_config, merge_configs, read_config, read_studies, read_study
 from made import GRID, STUDIES
 
 STAGES = [
@@ -95,158 +90,6 @@ def test_help_says_what_the_stage_does_and_imports_nothing_that_takes_long(name,
     imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines()}
     assert "argparse" in imported
     assert not imported & SLOW
-
-
-# -- mistakes in what is configured ---------------------------------------------------------------
-
-
-class Mistake(NamedTuple):
-    """A configuration that is wrong, or a study or file of the package that was edited."""
-
-    given: tuple[str, ...] = ()  # --config key=value
-    keys: dict | None = None  # --configfile
-    edited: tuple[str, str, str] | None = None  # a file of workflow/, what is there, and instead
-
-
-def config(*pairs: str) -> Mistake:
-    return Mistake(given=pairs)
-
-
-def overlay(**keys) -> Mistake:
-    """Given in a file: --configfile overlay.yaml."""
-    return Mistake(keys=keys)
-
-
-def protocol(**fields) -> Mistake:
-    """A protocol of one's own, based on the quick one."""
-    return overlay(protocols={"mine": {"base": "fedsls-quick"} | fields}, protocol="mine")
-
-
-def variant(**parts) -> Mistake:
-    return overlay(variants={"mine": parts}, method="mine")
-
-
-def study(old: str, new: str) -> Mistake:
-    return Mistake(edited=("studies/fedsls.yaml", old, new))
-
-
-def file(name: str, old: str, new: str) -> Mistake:
-    return Mistake(edited=(f"fedgrid/{name}", old, new))
-
-
-def edit(workflow: Path, name: str, old: str, new: str) -> None:
-    """Replace what is there exactly once."""
-    text = (workflow / name).read_text()
-    assert text.count(old) == 1
-    (workflow / name).write_text(text.replace(old, new))
-
-
-CONFIGURED = {
-    "unknown study": config("study=fedslss"),
-    "unknown dataset": config("dataset=digts"),
-    "unknown protocol": config("protocol=fedsls-quik"),
-    "unknown key": config("sead=0"),
-    "no whole seed": config("seed=one"),
-    "negative seed": overlay(seed=-1),
-    "unknown device": overlay(device="gpu"),
-    "unknown backend": overlay(backend="vmap"),
-    "unknown tracker": config("log=wandb,tensorbord"),
-    "number for a tracker": overlay(log=3),
-    "text for threads": config("threads=two"),
-    "no threads": overlay(threads=0),
-    "alpha of 0": config("partition=dir0"),
-    "negative alpha": config("partition=dir-1"),
-    "unknown partition": config("partition=foo"),
-    "fraction for a whole number": variant(moon={"projection": 2.5}),
-    "no hyper-parameters": variant(moon=3),
-    "typo in a variant nobody asks for": overlay(variants={"mine": {"moon": {"muu": 1.0}}}),
-    "unknown field of a protocol": protocol(round=3),
-    "base of itself": protocol(base="mine"),
-    "more clients than samples": protocol(clients=2000),
-    "nobody takes part": protocol(participation=0.01),
-    "unknown model": protocol(model="resnet81"),
-    "unknown normalization": protocol(normalization="standrad"),
-    "unknown augmentation": protocol(augment=["flipp"]),
-    "unknown weights": protocol(model="resnet18", weights="imagnet"),
-    "unknown key of a study": study("\nscales:", "\nscale:"),
-    "broken study": study("\nproducts:", "\nproducts: ["),
-    "unknown source of a product": study("{costs: costs}", "{costs: cost}"),
-    "source that a product does not take": study("{costs: costs}", "{cost: costs}"),
-    "experiment that no scale has": study("from: {costs: costs}", "from: {costs: fidelity}"),
-    "unknown product": study("  table1: {from", "  tabel1: {from"),
-    "unknown format": study(
-        "table1}, formats: [csv, tex, html]", "table1}, formats: [csv, tex, htm]"
-    ),
-    "number of a dataset that is a sum": file(
-        "datasets/digits.py", "TRAIN = 1_442", "TRAIN = 1400 + 42"
-    ),
-    "hyper-parameter without a default": file(
-        "methods/fedprox.py", "mu: float = 0.01", "mu: float"
-    ),
-    "method that is not Python": file("methods/fedprox.py", "def method(", "def method"),
-    "product without its caption": file("report/fedsls/table1.py", "def caption", "def captain"),
-    "key of a study that is given twice": study("\nscales:", "\nproducts: {}\nscales:"),
-    "dataset of another scale": config("scale=paper", "dataset=digits"),
-}
-
-
-@pytest.fixture
-def workflow(tmp_path, monkeypatch) -> Path:
-    """A copy of the studies and the package, which the package is read from."""
-    folder = tmp_path / "workflow"
-    for part in ("studies", "fedgrid"):
-        skipped = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(PACKAGE.parent / part, folder / part, ignore=skipped)
-    monkeypatch.setattr(source, "ROOT", folder / "fedgrid")
-    yield folder
-    forget()
-
-
-def configured(mistake: Mistake, workflow: Path) -> None:
-    """What workflow/rules/common.smk does with a configuration before anything is planned."""
-    studies, file = {**STUDIES}, workflow / (mistake.edited or [""])[0]
-    if file.suffix == ".yaml":
-        studies[file.stem] = read_study(file)
-    given = dict(pair.split("=", 1) for pair in mistake.given)
-    everything = read_config(PACKAGE.parents[1] / "config.yaml")
-    everything = merge_configs(everything, given | (mistake.keys or {}))
-    check_config("config.yaml", everything)
-    Grid(studies, everything)
-    for scale in (scale for about in studies.values() for scale in about["scales"].values()):
-        for experiment, check in (("fidelity", check_setting), ("costs", costs.check)):
-            if experiment in scale:
-                check(scale[experiment])
-
-
-def test_what_is_configured_is_right(workflow):
-    assert {*read_studies(workflow / "studies")} == {*STUDIES}
-    configured(Mistake(), workflow)
-
-
-@contextmanager
-def edited(workflow: Path, mistake: Mistake) -> Iterator[None]:
-    """The mistake is in its file, which is made good again."""
-    path = workflow / mistake.edited[0]
-    text = path.read_text()
-    edit(workflow, *mistake.edited)
-    forget()
-    yield
-    path.write_text(text)
-    forget()
-
-
-def test_a_wrong_configuration_is_answered_in_one_sentence(workflow, golden):
-    """All studies are checked only where a file was edited that all of them may read."""
-    answers = {}
-    for name, mistake in CONFIGURED.items():
-        with (
-            edited(workflow, mistake) if mistake.edited else nullcontext(),
-            pytest.MonkeyPatch.context() as patch,
-        ):
-            if not (mistake.edited and mistake.edited[0].startswith("fedgrid/")):
-                check_one(patch, "fedsls")
-            answers[name] = said(configured, mistake, workflow)
-    golden("configurations", answers)
 
 
 # -- mistakes in what is commanded ----------------------------------------------------------------
@@ -397,9 +240,9 @@ def assert_answered(project: Path, command: tuple, words: list[str]) -> str:
 
 
 def test_snakemake_answers_a_wrong_study(project, tmp_path):
-    mistake = CONFIGURED["unknown key of a study"]
     copy = shutil.copytree(project, tmp_path / "project")
-    edit(copy / "workflow", *mistake.edited)
+    study = copy / "workflow/studies/fedsls.yaml"
+    study.write_text(study.read_text().replace("\nscales:", "\nscale:"))
     last = assert_answered(copy, (*SNAKEMAKE, *TABLE), ["fedsls.yaml", "scale`", "scales"])
     assert last.startswith("error: fedsls.yaml: no key is called `scale`")
 

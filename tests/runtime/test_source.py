@@ -382,8 +382,8 @@ def test_literals_are_read_without_importing():
 
 def test_neither_the_grid_nor_the_sources_import_torch():
     code = (
-        f"import sys; sys.path.insert(0, {str(WORKFLOW)!r}); from fedgrid.study import grid, "
-        f"reading, schema; grid.Grid(reading.read_studies());"
+        f"import sys; sys.path.insert(0, {str(WORKFLOW)!r}); from fedgrid.runtime import schema; "
+        f"from fedgrid.study import grid, reading; grid.Grid(reading.read_studies());"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -492,7 +492,6 @@ WRONG = [  # values of the study by their paths
     {f"{BLOCK}.seed": [0.5]},
     {f"{BLOCK}.seed": []},
     {f"{BLOCK}.method": None},
-    {"protocols.base.round": 1},
     {"protocols.base.weights": "imgnet"},
     {"variants.prox+decorr": {"fedprox": {"mu": True}}},
     {"tuned.fedprox": {"digits": {"mo": 1}}},
@@ -596,6 +595,8 @@ def test_a_dataset_of_another_grid_of_the_scale_is_no_mistake():
     made = Grid(STUDIES, {"dataset": "tinyimagenet"})
     assert made.narrow_blocks("fedsls", "paper", "tau") == []
     assert {run["dataset"] for run in made.runs("fedsls", "paper", "table1")} == {"tinyimagenet"}
+    with pytest.raises(UsageError, match="or choose the scale quick, which has it"):
+        Grid(STUDIES, {"study": "fedsls", "scale": "paper", "dataset": "digits"})
 
 
 # --- schemas ---------------------------------------------------------------------------------
@@ -638,7 +639,14 @@ def test_neutral_values_are_in_range():
         *(("participation", 1.1), ("rounds", 0), ("local", 0), ("batch", 0), ("lr", 0)),
         *(("lr", "fast"), ("lr_decay", 1.5), ("momentum", 1), ("momentum", -0.1)),
         *(("weight_decay", -1), ("recipe", "shards"), ("local_unit", "rounds")),
-        *(("precision", "fp16"), ("evaluate_every", 0), ("tail", 0), ("pretrain_epochs", -1)),
+        *(
+            ("beta1", 1),
+            ("beta2", 1),
+            ("precision", "fp16"),
+            ("evaluate_every", 0),
+            ("tail", 0),
+            ("pretrain_epochs", -1),
+        ),
         *(("autoencoder_fit", -0.1), ("autoencoder_fit", 1), ("autoencoder_fit", "good")),
         *(("rounds", 3.0), ("rounds", True), ("lr", float("inf")), ("lr", 10**400)),
         *(("by_method", {"fedavg": {"lr": "x"}}), ("by_method", {"sgdm": {"clip": -1}})),

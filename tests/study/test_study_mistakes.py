@@ -144,6 +144,21 @@ MISTAKES = {
     ),
     "variants: the name of a method": ("  prox+swapped: {", "  moon: {"),
     "reference: an unknown method": ("main: [short]", "main: [short]\nreference: runs.csv"),
+    "study: an unknown key": ("main: [short]", "mian: [short]"),
+    "product: an unknown source": (
+        "convergence: {from: {runs: runs/main}",
+        "convergence: {from: {runs: run/main}",
+    ),
+    "product: an experiment that no scale has": (
+        "convergence: {from: {runs: runs/main}",
+        "convergence: {from: {runs: costs}",
+    ),
+    "product: a source that it does not take": (
+        "convergence: {from: {runs: runs/main}",
+        "convergence: {from: {run: runs/main}",
+    ),
+    "product: no file of its name": ("  convergence: {", "  convergense: {"),
+    "product: an unknown format": ("with: {metric: own_mean}", "formats: [csv, htm]"),
 }
 FINISHED = """method,dataset,partition,protocol,seed,accuracy
 fedafg,digits,dir0.1,short,0,50
@@ -156,6 +171,7 @@ backend: auto
 threads: 1
 vram_gb: 0
 warm: false
+protocol: +own
 method: [fedavg]
 protocols: {own: {base: short, rounds: 5}}
 variants: {mine: {fedprox: {mu: 1.0}}}
@@ -176,6 +192,27 @@ ASKED = {
     "a misspelt metric of a product": ("metric: accuracy", "metric: acuracy"),
     "a misspelt source of a product": ("runs: runs/main", "runs: runs/mian"),
     "an unknown scale": ("scale: quick", "scale: qick"),
+    "an unknown dataset": ("method: [fedavg]", "dataset: digts"),
+    "an unknown protocol": ("protocol: +own", "protocol: shrot"),
+    "no whole seed": ("method: [fedavg]", "seed: one"),
+    "a negative seed": ("method: [fedavg]", "seed: -1"),
+    "an unknown device": ("device: cpu", "device: gpu"),
+    "an unknown backend": ("backend: auto", "backend: vmap"),
+    "a text for threads": ("threads: 1", "threads: two"),
+    "no threads": ("threads: 1", "threads: 0"),
+    "an unknown tracker": ("method: [fedavg]", "log: 'wandb,tensorbord'"),
+    "a number for a tracker": ("method: [fedavg]", "log: 3"),
+    "an alpha of 0": ("method: [fedavg]", "partition: dir0"),
+    "an unknown partition": ("method: [fedavg]", "partition: foo"),
+    "a fraction for a whole number": ("{fedprox: {mu: 1.0}}", "{moon: {projection: 2.5}}"),
+    "no hyper-parameters": ("{fedprox: {mu: 1.0}}", "{moon: 3}"),
+    "a protocol that is its own base": ("base: short", "base: own"),
+    "more clients than samples": ("rounds: 5", "clients: 2000"),
+    "nobody takes part": ("rounds: 5", "participation: 0.01"),
+    "an unknown model": ("rounds: 5", "model: resnet81"),
+    "an unknown normalization": ("rounds: 5", "normalization: standrad"),
+    "an unknown augmentation": ("rounds: 5", "augment: [flipp]"),
+    "unknown weights": ("rounds: 5", "model: resnet18, weights: imagnet"),
 }
 
 

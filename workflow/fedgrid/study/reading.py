@@ -11,7 +11,16 @@ import yaml
 
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import HOME, SCHEMAS, UsageError, followed_by, in_words, known, shown
+from fedgrid.runtime.names import (
+    HOME,
+    SCHEMAS,
+    UsageError,
+    followed_by,
+    in_words,
+    known,
+    shown,
+    within,
+)
 from fedgrid.runtime.own_config import CONFIG, is_own
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.watch import trackers
@@ -55,7 +64,8 @@ def read_flags(config: dict) -> dict:
 
 def check_config(name: str, config: dict, required: bool = True) -> None:
     check_schema(name, config, "config", required=required)
-    trackers.chosen(config.get("log"))
+    with within(name):
+        trackers.chosen(config.get("log"))
     for protocol, fields in (config.get("protocols") or {}).items():
         check_schema(f"{name}: protocols.{protocol}", fields, "study", "protocol")
     for product, entry in (config.get("products") or {}).items():
@@ -172,7 +182,8 @@ def read_study(path: Path) -> Study:
     rules = [path.read_text("utf-8") for path in sorted(SCHEMAS.iterdir())]
     source.check_once([rules, study], lambda: check_schema(path.name, study, "study"))
     entries = study["products"].items()
-    products = {name: complete_product(path.stem, name, entry) for name, entry in entries}
+    with within(path.name):
+        products = {name: complete_product(path.stem, name, entry) for name, entry in entries}
     return expand_study(path, study | {"products": products})
 
 

@@ -89,8 +89,6 @@ class Resolver:
         if name in above:
             raise UsageError(f"protocol `{name}` is its own base, through {', '.join(above)}")
         base = self._protocol(own.pop("base"), *above, name) if "base" in own else PROTOCOL
-        for key in own:
-            known(f"field of protocol `{name}`", key, PROTOCOL)
         return changed_protocol(base, own)
 
     def known_protocol(self, name: str) -> str:
@@ -366,8 +364,6 @@ def check_entries(about: Mapping[str, Any], names: Resolver) -> None:
         with within(f"protocols.{name}"):
             if not names.knows("protocol", base := fields.get("base", name)):
                 names.known_protocol(base)
-            for key in fields:
-                known("field of a protocol", key, [*PROTOCOL, "base"])
     for name, parts in (about.get("variants") or {}).items():
         if name in registered("methods"):
             raise UsageError(f"variants.{name}: a method has this name already: give another one")
