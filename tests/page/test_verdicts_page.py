@@ -898,6 +898,25 @@ def test_readme_has_the_bar_and_the_findings_of_the_page_of_kept_runs(tmp_path, 
     assert f"[start:findings] -->\n{hooks.findings()}\n<!--" in readme
 
 
+def test_a_page_says_how_many_kept_runs_were_trained_again(monkeypatch):
+    """Two of the three runs of a scale are kept, and one of these was trained again."""
+    names = {"protocol": "mini", "dataset": "digits", "partition": "dir0.1", "method": "fedavg"}
+    finished = pd.DataFrame([names | {"seed": n, "kept": n < 2} for n in range(3)])
+    noted = [
+        {"path": f"runs/mini/digits/dir0.1/fedavg/seed{n}", "date": f"2026-01-0{n + 1}",
+         "same": "False", "last": "0.0123"}
+        for n in (1, 2)
+    ]  # fmt: skip
+    monkeypatch.setattr(making.trained_again, "read_noted", lambda folder: noted)
+    (row,) = making.count_again("mine", "small", finished).to_dict("records")
+    assert row == {
+        **{"kept": 2, "again": 1, "identical": 0, "farthest": pytest.approx(1.23)},
+        **{"first_date": "2026-01-02", "last_date": "2026-01-02"},
+    }
+    monkeypatch.setattr(making.trained_again, "read_noted", lambda folder: [])
+    assert making.count_again("mine", "small", finished).empty
+
+
 def test_the_bar_has_a_part_for_each_verdict_that_sentences_have():
     counts = {"holds": 3, "direction": 0, "equal": 0, "undecided": 6, "fails": 1}
     facts = Row("facts.csv", 2, {f"real_{name}": str(n) for name, n in counts.items()})

@@ -93,6 +93,7 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
     gathered["runs"] = making.count_by_protocol(wanted, finished, said, made_by)
     if finished is not None:
         gathered["made"] = making.count_by_maker(name, scale, finished, results)
+        gathered["again"] = making.count_again(name, scale, finished)
         judged = gathered.get("claims", pd.DataFrame({"claim": [], "comparisons": []}))
         compared = dict(zip(judged["claim"], judged["comparisons"], strict=True))
         options = study["products"].get("claims", {}).get("with", {})

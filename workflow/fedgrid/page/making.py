@@ -13,7 +13,7 @@ from fedgrid.analysis.scores import RUN, list_cohort_sizes
 from fedgrid.claim import Claim
 from fedgrid.partitions._fedntd import FIXED
 from fedgrid.runtime.names import UsageError
-from fedgrid.store import kept
+from fedgrid.store import kept, trained_again
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.records import Product, Study
@@ -131,6 +131,15 @@ def count_by_maker(name: str, scale: str, finished: pd.DataFrame, results: Path)
     table[MAKERS] = table[MAKERS].astype(object).fillna("")
     made = table.groupby(MAKERS, sort=False).agg(runs=("hours", "size"), hours=("hours", "sum"))
     return made.reset_index().round({"hours": 4})
+
+
+def count_again(name: str, scale: str, finished: pd.DataFrame) -> pd.DataFrame:
+    """Count which kept runs were trained again, in a table of one row; empty if none was."""
+    runs = finished[finished["kept"].astype(bool)].to_dict("records")
+    paths = {kept.folder_of_run(COLLECTED["runs"].format(**run)) for run in runs}
+    noted = trained_again.read_noted(kept.store_folder(name, scale))
+    found = trained_again.count_again(noted, paths)
+    return pd.DataFrame([found] if found else [])
 
 
 def read_maker(path: Path) -> dict:

@@ -23,7 +23,10 @@ from fedgrid.study.records import Study
 
 HERE = Path(__file__).parent
 OF_STUDY = ("printed", "granularity", "reference")
-OF_SCALE = ("claims", "contrasts", "controls", "metrics", "seeds", "runs", "made", "untested")
+OF_SCALE = (
+    *("claims", "contrasts", "controls", "metrics", "seeds"),
+    *("runs", "made", "again", "untested"),
+)
 ABOUT = {
     BUILT_IN: "small built-in data and small networks; it says nothing of the paper's own data",
     "small": "real data, and the paper's clients, partitions and local work as far as two cores "

@@ -12,6 +12,7 @@ import pandas as pd
 from fedgrid.runtime.names import in_words
 from fedgrid.store.identity import ENGINE, UNRECORDED
 from fedgrid.store.kept import CHANGED, Entry, Rows
+from fedgrid.store.trained_again import count_again
 from fedgrid.study.paths import OF_RUN, RUN, collecting_stage
 from fedgrid.study.protocol import AXES
 
@@ -73,19 +74,18 @@ def list_kept_runs(sources: Sources) -> pd.DataFrame:
 def describe_again(sources: Sources, noted: Rows) -> str:
     """Say how many kept runs were trained again, and how far they are from what is kept; or "".
 
-    `noted` are the rows of runs that were trained again; of each run the last row counts.
+    `noted` are the rows of runs that were trained again.
     """
-    paths, latest = {*list_kept_runs(sources)["path"]}, {row["path"]: row for row in noted}
-    found = [row for path, row in latest.items() if path in paths]
+    found = count_again(noted, {*list_kept_runs(sources)["path"]})
     if not found:
         return ""
-    dates = sorted({row["date"] for row in found})
-    far = [100 * float(row["last"]) for row in found if row["same"] != "True"]
-    said = f"{len(found) - len(far)} with the same numbers" if far else "with the same numbers"
-    if far:
-        said += f", and {len(far)} with a last accuracy that differs by up to {max(far):.2f} points"
-    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
-    return f"Trained again ({when}): {len(found)} of these {len(paths)} kept runs, {said}."
+    when = " to ".join(dict.fromkeys((found["first_date"], found["last_date"])))
+    other = found["again"] - found["identical"]
+    said = f"{found['identical']} with the same numbers" if other else "with the same numbers"
+    if other:
+        said += f", and {other} with a last accuracy that differs by up to {found['farthest']:.2f} "
+        said += "points"
+    return f"Trained again ({when}): {found['again']} of these {found['kept']} kept runs, {said}."
 
 
 def is_of_runs(kind: str, table: pd.DataFrame) -> bool:

@@ -13,7 +13,9 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError
@@ -71,6 +73,22 @@ def read_noted(folder: Path) -> kept.Rows:
     """Return the rows of runs that were trained again; none if there is no such table."""
     path = folder / NOTED
     return kept.read_rows(path, COLUMNS) if path.exists() else []
+
+
+def count_again(noted: kept.Rows, paths: Collection[str]) -> dict[str, Any]:
+    """Count which of the kept runs with these paths were trained again; empty if none was.
+
+    The last row of a run counts. `farthest` is the largest distance of a last accuracy, in points.
+    """
+    latest = {row["path"]: row for row in noted if row["path"] in paths}
+    if not latest:
+        return {}
+    dates = sorted(row["date"] for row in latest.values())
+    far = [100 * float(row["last"]) for row in latest.values() if row["same"] != "True"]
+    return {
+        **{"kept": len(paths), "again": len(latest), "identical": len(latest) - len(far)},
+        **{"farthest": max(far, default=0.0), "first_date": dates[0], "last_date": dates[-1]},
+    }
 
 
 def train(paths: list[str], results: Path, options: list[str]) -> None:
