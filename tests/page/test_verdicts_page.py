@@ -904,13 +904,14 @@ def test_a_page_says_how_many_kept_runs_were_trained_again(monkeypatch):
     finished = pd.DataFrame([names | {"seed": n, "kept": n < 2} for n in range(3)])
     noted = [
         {"path": f"runs/mini/digits/dir0.1/fedavg/seed{n}", "date": f"2026-01-0{n + 1}",
-         "same": "False", "last": "0.0123"}
+         "same": "False", "last": "0.0123", "device": "a", "kept_device": "a"}
         for n in (1, 2)
     ]  # fmt: skip
     monkeypatch.setattr(making.trained_again, "read_noted", lambda folder: noted)
     (row,) = making.count_again("mine", "small", finished).to_dict("records")
     assert row == {
         **{"kept": 2, "again": 1, "identical": 0, "farthest": pytest.approx(1.23)},
+        "elsewhere": 0,
         **{"first_date": "2026-01-02", "last_date": "2026-01-02"},
     }
     monkeypatch.setattr(making.trained_again, "read_noted", lambda folder: [])

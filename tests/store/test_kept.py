@@ -889,6 +889,27 @@ def test_a_run_that_is_trained_again_is_compared_and_noted(elsewhere, store, cap
     assert {n: of for n, of in texts(store).items() if n != trained_again.NOTED} == before
 
 
+OF_CLIENTS = {"accuracy": "nan", "own_mean": "0.5", "clients_without_tests": "1"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ({"accuracy": "0.5"}, {"accuracy": "0.5", "late": "1"}, ("True", "", "0", "0")),
+        ({"accuracy": "0.5"}, {"accuracy": "nan"}, ("False", "5", "nan", "nan")),
+        ({"accuracy": "nan", "own_mean": "0.75"}, OF_CLIENTS, ("False", "5", "0.25", "0.25")),
+        ({"accuracy": "nan", "loss": "nan"}, {"accuracy": "nan", "loss": "1"},
+         ("False", "5", "0", "0")),
+    ],
+)  # fmt: skip
+def test_runs_are_compared_by_what_both_have(before, after, found):
+    """A column of a later version is no difference; round 0 of both has no accuracy."""
+    nothing = dict.fromkeys((*before, *after), "nan")
+    rows = [[{"round": "0"} | nothing, {"round": "5"} | of] for of in (before, after)]
+    rows[0][0] = {name: of for name, of in rows[0][0].items() if name in (*before, "round")}
+    assert (*trained_again.compare(*rows).values(),) == found
+
+
 def test_every_method_is_drawn_before_another_run_of_the_same(elsewhere, store):
     """What `results` has is not drawn, because it may be the kept run itself."""
     keep_all(elsewhere, "--again", "1")
@@ -925,14 +946,15 @@ def test_the_seed_decides_which_runs_are_drawn(elsewhere, store):
                 1: [("2026-01-03", "False", "0.0123")],
             },
             "Trained again (2026-01-03 to 2026-01-04): 2 of these 3 kept runs, 1 with the same "
-            "numbers, and 1 with a last accuracy that differs by up to 1.23 points.",
+            "numbers, and 1 (1 on another processor than before) with a last accuracy that "
+            "differs by up to 1.23 points.",
         ),
     ],
 )
 def test_a_caption_says_how_far_runs_are_that_were_trained_again(noted, said):
     """The last time that a run was trained again counts, and only those of the product do."""
     rows = [
-        {"path": path_of("runs", seed=seed).rpartition("/")[0]}
+        {"path": path_of("runs", seed=seed).rpartition("/")[0], "device": "a", "kept_device": "b"}
         | dict(zip(("date", "same", "last"), row, strict=True))
         for seed, of_seed in noted.items()
         for row in of_seed

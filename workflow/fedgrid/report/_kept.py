@@ -83,8 +83,10 @@ def describe_again(sources: Sources, noted: Rows) -> str:
     other = found["again"] - found["identical"]
     said = f"{found['identical']} with the same numbers" if other else "with the same numbers"
     if other:
-        said += f", and {other} with a last accuracy that differs by up to {found['farthest']:.2f} "
-        said += "points"
+        said += (
+            f", and {other} ({found['elsewhere']} on another processor than before) with a last "
+        )
+        said += f"accuracy that differs by up to {found['farthest']:.2f} points"
     return f"Trained again ({when}): {found['again']} of these {found['kept']} kept runs, {said}."
 
 

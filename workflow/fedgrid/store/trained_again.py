@@ -78,16 +78,19 @@ def read_noted(folder: Path) -> kept.Rows:
 def count_again(noted: kept.Rows, paths: Collection[str]) -> dict[str, Any]:
     """Count which of the kept runs with these paths were trained again; empty if none was.
 
-    The last row of a run counts. `farthest` is the largest distance of a last accuracy, in points.
+    The last row of a run counts. `farthest` is the largest distance of a last accuracy, in points,
+    and `elsewhere` is how many runs that differ were made on another processor than the kept ones.
     """
     latest = {row["path"]: row for row in noted if row["path"] in paths}
     if not latest:
         return {}
     dates = sorted(row["date"] for row in latest.values())
-    far = [100 * float(row["last"]) for row in latest.values() if row["same"] != "True"]
+    others = [row for row in latest.values() if row["same"] != "True"]
     return {
-        **{"kept": len(paths), "again": len(latest), "identical": len(latest) - len(far)},
-        **{"farthest": max(far, default=0.0), "first_date": dates[0], "last_date": dates[-1]},
+        **{"kept": len(paths), "again": len(latest), "identical": len(latest) - len(others)},
+        "farthest": max((100 * float(row["last"]) for row in others), default=0.0),
+        "elsewhere": sum(row["device"] != row["kept_device"] for row in others),
+        **{"first_date": dates[0], "last_date": dates[-1]},
     }
 
 
@@ -130,22 +133,33 @@ def describe(entry: kept.Entry, before: kept.Rows, run: Path, seed: int) -> dict
 def compare(before: kept.Rows, after: kept.Rows) -> dict[str, str]:
     """Say whether the evaluations are the same, or from which round on and how far they are not.
 
-    Distances are of the test accuracy: the largest one, and that of the last round. They are `nan`
-    where one of the two runs has none.
+    Columns that only one of the two runs has do not count. Distances are of the test accuracy: the
+    largest one, and that of the last round. They are `nan` if only one of the runs has an accuracy.
     """
-    then, now = ({row["round"]: row for row in rows} for rows in (before, after))
+    names = before[0].keys() & after[0].keys()
+    then, now = ({row["round"]: select(row, names) for row in rows} for rows in (before, after))
     rounds = sorted(then.keys() | now.keys(), key=int)
     differing = [number for number in rounds if then.get(number) != now.get(number)]
-    far = [abs(accuracy_of(now.get(n)) - accuracy_of(then.get(n))) for n in rounds]
+    far = [find_distance(then.get(number), now.get(number)) for number in rounds]
     return {
         "same": str(not differing),
         "from_round": next(iter(differing), ""),
-        "largest": keeping.write_value(max(far)),
+        "largest": keeping.write_value(math.nan if any(map(math.isnan, far)) else max(far)),
         "last": keeping.write_value(far[-1]),
     }
 
 
-def accuracy_of(row: dict[str, str] | None) -> float:
+def select(row: dict[str, str], names: Collection[str]) -> dict[str, str]:
+    return {name: row.get(name, "") for name in names}
+
+
+def find_distance(one: dict[str, str] | None, other: dict[str, str] | None) -> float:
+    """Return how far the accuracies of two evaluations are apart; 0 if neither has one."""
+    first, second = (accuracy_of(row or {}) for row in (one, other))
+    return 0.0 if math.isnan(first) and math.isnan(second) else abs(second - first)
+
+
+def accuracy_of(row: dict[str, str]) -> float:
     """Return the accuracy of the server's model, or else of clients' own models."""
-    texts = [(row or {}).get(name, "nan") for name in ("accuracy", "own_mean")]
+    texts = (row.get(name) or "nan" for name in ("accuracy", "own_mean"))
     return next((float(text) for text in texts if text != "nan"), math.nan)
