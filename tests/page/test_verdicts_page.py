@@ -32,7 +32,10 @@ from made import GRID, STUDIES
 from shown import look, measure, misplaced, problems, visit
 from written import ROOT
 
-STORE_FOLDER = kept.store_folder
+STORE_FOLDER, COUNT_AGAIN = kept.store_folder, making.count_again
+AGAIN = dict.fromkeys(
+    ("kept", "again", "identical", "differing", "farthest", "once", "elsewhere"), 1
+) | {"first_date": "2026-01-02", "last_date": "2026-01-02", "said": "One was trained again."}
 SVG = "{http://www.w3.org/2000/svg}"
 DIVERGED = {"method": "moon", "partition": "dir0.05", "seed": 1}
 FEW = ("fedavg", "moon", "fedau", "fedsls", "fedsl-f2", "fedsls+swapped")
@@ -69,11 +72,20 @@ def is_diverged(names: dict) -> bool:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_kept(tmp_path_factory):
-    """These tests are of runs that are made up, whatever is kept with the studies."""
+    """These tests are of runs that are made up, whatever is kept with the studies.
+
+    How many kept runs were trained again is made up, too.
+    """
     none = tmp_path_factory.mktemp("none")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept, "store_folder", lambda study, scale, *_: none / study / scale)
+        patch.setattr(making, "count_again", made_up_count)
         yield
+
+
+def made_up_count(name: str, scale: str, finished: pd.DataFrame) -> pd.DataFrame:
+    """What is counted of kept runs that were trained again; there are some of one study."""
+    return pd.DataFrame([AGAIN] if (name, scale) == ("normalization", "quick") else [])
 
 
 @pytest.fixture(scope="module")
@@ -898,7 +910,7 @@ def test_readme_has_the_bar_and_the_findings_of_the_page_of_kept_runs(tmp_path, 
     assert f"[start:findings] -->\n{hooks.findings()}\n<!--" in readme
 
 
-def test_a_page_says_how_many_kept_runs_were_trained_again(monkeypatch):
+def test_kept_runs_that_were_trained_again_are_counted(monkeypatch):
     """Two of the three runs of a scale are kept, and one of these was trained again."""
     names = {"protocol": "mini", "dataset": "digits", "partition": "dir0.1", "method": "fedavg"}
     finished = pd.DataFrame([names | {"seed": n, "kept": n < 2} for n in range(3)])
@@ -908,14 +920,18 @@ def test_a_page_says_how_many_kept_runs_were_trained_again(monkeypatch):
         for n in (1, 2)
     ]  # fmt: skip
     monkeypatch.setattr(making.trained_again, "read_noted", lambda folder: noted)
-    (row,) = making.count_again("mine", "small", finished).to_dict("records")
-    assert row == {
-        **{"kept": 2, "again": 1, "identical": 0, "farthest": pytest.approx(1.23)},
-        "elsewhere": 0,
-        **{"first_date": "2026-01-02", "last_date": "2026-01-02"},
-    }
+    (row,) = COUNT_AGAIN("mine", "small", finished).to_dict("records")
+    assert row.keys() == AGAIN.keys()
+    assert (row["kept"], row["again"], row["first_date"]) == (2, 1, "2026-01-02")
+    assert row["farthest"] == pytest.approx(1.23)
     monkeypatch.setattr(making.trained_again, "read_noted", lambda folder: [])
-    assert making.count_again("mine", "small", finished).empty
+    assert COUNT_AGAIN("mine", "small", finished).empty
+
+
+def test_the_page_of_a_paper_has_the_sentence_about_such_runs(out):
+    assert "keep normalization quick --again 3</code>" in beside(out, "normalization")
+    assert AGAIN["said"] in beside(out, "normalization")
+    assert "--again" not in beside(out, "fedsls")
 
 
 def test_the_bar_has_a_part_for_each_verdict_that_sentences_have():

@@ -937,25 +937,26 @@ def test_the_seed_decides_which_runs_are_drawn(elsewhere, store):
     [
         ({}, ""),
         (
-            {0: [("2026-01-02", "True", "0")], 9: [("2026-05-05", "False", "0.5")]},
-            "Trained again (2026-01-02): 1 of these 3 kept runs, with the same numbers.",
+            {0: [("2026-01-02", "True", "0", "a")], 9: [("2026-05-05", "False", "0.5", "a")]},
+            "Of 3 kept runs 1 were trained again (2026-01-02): 1 with the same numbers.",
         ),
         (
             {
-                0: [("2026-01-02", "False", "0.7"), ("2026-01-04", "True", "0")],
-                1: [("2026-01-03", "False", "0.0123")],
+                0: [("2026-01-02", "False", "0.7", "a"), ("2026-01-04", "True", "0", "b")],
+                1: [("2026-01-03", "False", "0.0123", "b")],
+                2: [("2026-01-03", "False", "nan", "a")],
             },
-            "Trained again (2026-01-03 to 2026-01-04): 2 of these 3 kept runs, 1 with the same "
-            "numbers, and 1 (1 on another processor than before) with a last accuracy that "
-            "differs by up to 1.23 points.",
+            "Of 3 kept runs 3 were trained again (2026-01-03 to 2026-01-04): 1 with the same "
+            "numbers, 1 with a last accuracy that differs by up to 1.23 points and 1 that diverged "
+            "in one of both trainings only (1 on another processor than before).",
         ),
     ],
 )
 def test_a_caption_says_how_far_runs_are_that_were_trained_again(noted, said):
     """The last time that a run was trained again counts, and only those of the product do."""
     rows = [
-        {"path": path_of("runs", seed=seed).rpartition("/")[0], "device": "a", "kept_device": "b"}
-        | dict(zip(("date", "same", "last"), row, strict=True))
+        {"path": path_of("runs", seed=seed).rpartition("/")[0], "kept_device": "a"}
+        | dict(zip(("date", "same", "last", "device"), row, strict=True))
         for seed, of_seed in noted.items()
         for row in of_seed
     ]

@@ -76,18 +76,7 @@ def describe_again(sources: Sources, noted: Rows) -> str:
 
     `noted` are the rows of runs that were trained again.
     """
-    found = count_again(noted, {*list_kept_runs(sources)["path"]})
-    if not found:
-        return ""
-    when = " to ".join(dict.fromkeys((found["first_date"], found["last_date"])))
-    other = found["again"] - found["identical"]
-    said = f"{found['identical']} with the same numbers" if other else "with the same numbers"
-    if other:
-        said += (
-            f", and {other} ({found['elsewhere']} on another processor than before) with a last "
-        )
-        said += f"accuracy that differs by up to {found['farthest']:.2f} points"
-    return f"Trained again ({when}): {found['again']} of these {found['kept']} kept runs, {said}."
+    return count_again(noted, {*list_kept_runs(sources)["path"]}).get("said", "")
 
 
 def is_of_runs(kind: str, table: pd.DataFrame) -> bool:

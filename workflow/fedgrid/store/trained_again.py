@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgrid.runtime import files
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import UsageError, in_words
 from fedgrid.runtime.resolved import Run
 from fedgrid.store import keeping, kept
 from fedgrid.store.identity import is_finished
@@ -78,20 +78,39 @@ def read_noted(folder: Path) -> kept.Rows:
 def count_again(noted: kept.Rows, paths: Collection[str]) -> dict[str, Any]:
     """Count which of the kept runs with these paths were trained again; empty if none was.
 
-    The last row of a run counts. `farthest` is the largest distance of a last accuracy, in points,
-    and `elsewhere` is how many runs that differ were made on another processor than the kept ones.
+    The last row of a run counts. Of runs that are not `identical`, `once` diverged in one of both
+    trainings only, `farthest` is the largest distance of the others' last accuracies, in points,
+    and `elsewhere` ran on another processor than before. `said` has it all in words.
     """
     latest = {row["path"]: row for row in noted if row["path"] in paths}
     if not latest:
         return {}
-    dates = sorted(row["date"] for row in latest.values())
     others = [row for row in latest.values() if row["same"] != "True"]
-    return {
+    distances = [100 * float(row["last"]) for row in others]
+    finite = [distance for distance in distances if not math.isnan(distance)]
+    dates = sorted(row["date"] for row in latest.values())
+    found = {
         **{"kept": len(paths), "again": len(latest), "identical": len(latest) - len(others)},
-        "farthest": max((100 * float(row["last"]) for row in others), default=0.0),
+        **{"differing": len(finite), "farthest": max(finite, default=0.0)},
+        "once": len(others) - len(finite),
         "elsewhere": sum(row["device"] != row["kept_device"] for row in others),
         **{"first_date": dates[0], "last_date": dates[-1]},
     }
+    return found | {"said": write_count(found)}
+
+
+def write_count(found: dict[str, Any]) -> str:
+    """Write a sentence about kept runs that were trained again."""
+    when = " to ".join(dict.fromkeys((found["first_date"], found["last_date"])))
+    forms = {
+        "identical": "{identical} with the same numbers",
+        "differing": "{differing} with a last accuracy that differs by up to {farthest:.2f} points",
+        "once": "{once} that diverged in one of both trainings only",
+    }
+    parts = in_words([form.format(**found) for name, form in forms.items() if found[name]])
+    moved = f" ({found['elsewhere']} on another processor than before)" * bool(found["elsewhere"])
+    said = f"Of {found['kept']} kept runs {found['again']} were trained again ({when})"
+    return f"{said}: {parts}{moved}."
 
 
 def train(paths: list[str], results: Path, options: list[str]) -> None:
