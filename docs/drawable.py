@@ -4,6 +4,8 @@ The documentation shows them. A line has a study and one file of each of its pro
 job draws all formats of a product.
 """
 
+from functools import cache
+
 from fedgrid.store import kept
 from fedgrid.store.measured import find_measured
 from fedgrid.study.grid import Grid
@@ -23,6 +25,7 @@ def list_drawable(everything: Grid, study: str) -> list[str]:
     ]
 
 
+@cache  # products share sources
 def is_kept(everything: Grid, study: str, source: str) -> bool:
     """Whether all runs of a source are kept, or the experiment that it names is."""
     kind, _, grid = source.partition("/")

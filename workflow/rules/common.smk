@@ -55,6 +55,7 @@ from fedgrid.plan.tables import Tables
 from fedgrid.runtime import forced
 from fedgrid.runtime.watch.failures import say_last
 from fedgrid.study.paths import CELL, COLLECTED, HELD_OUT, PARTITION, RUN, SUMMED
+from fedgrid.study.products import FORMATS
 from fedgrid.study.reading import read_config
 
 
@@ -144,4 +145,4 @@ wildcard_constraints:
     scale=r"[^/]+",
     grid=r"[^/]+",
     claim=r"[1-9]\d*",
-    ext=r"csv|tex|html|pdf|svg|png|txt",
+    ext="|".join(FORMATS),

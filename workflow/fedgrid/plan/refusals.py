@@ -15,10 +15,9 @@ from fedgrid.plan.configuration import Plan
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.products import FIGURES, product_module
+from fedgrid.study.products import FIGURES, FORMATS, product_module
 
 PRODUCT = re.compile(r"results/(?:studies/([^/]+)/([^/]+)(/.+)?/)?([^/]+)\.\w+")
-FORMATS = ("csv", "tex", "html", "pdf", "svg", "png", "txt")
 COPIED = re.compile(r"results/([^/]+)\.(?:csv|tex|html|svg|pdf|png)")
 CLAIM = re.compile(r"results/(?:studies/([^/]+)/.+/)?[^/]+/([0-9]+)\.\w+")
 

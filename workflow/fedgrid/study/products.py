@@ -13,6 +13,7 @@ AS_FIGURE, AS_TABLE = ("csv", "svg"), ("csv", "tex", "html")  # default formats
 BEST = "best"  # an option of every product: only the best of runs that differ in some fields
 BEST_KEYS = ("over", "by", "methods")
 BEST_SOURCES = ("runs", "settings")  # what the choice reads
+FORMATS = ("csv", "tex", "html", "pdf", "svg", "png", "txt")
 FIGURES = (".pdf", ".svg", ".png")  # formats of products that have a `plot`
 CAPTION = "txt"  # a figure's caption: a file beside it, always written
 SIZE = "size"  # an option of every figure: how wide it is
