@@ -364,12 +364,12 @@ def measure_by_way(
     sources: Mapping[str, pd.DataFrame | None],
     best: dict | None,
     ways: str | list[str] | None,
-    grid: list[dict] | None,
+    wanted: pd.DataFrame | None,
 ) -> tuple[dict[str, pd.DataFrame], dict[int, int]]:
     """Return what claims compare, by way to score runs, and by claim how many comparisons lack one.
 
     The first way is "", that of the runs' protocols. `best` keeps the same runs for every way.
-    A comparison lacks a run that the blocks `grid` have and `sources` have not.
+    A comparison lacks a run that `wanted` names and `sources` have not.
     """
     runs, settings = sources.get("runs"), sources.get("settings")
     given: dict[str, Any] = {name: sources.get(name) for name in ("scores", "interpolation")}
@@ -377,10 +377,14 @@ def measure_by_way(
     given["choose"] = choice.make_chooser(runs, settings, best)
     every = "", *other_metrics(runs, ways)
     values = {way: measure_all(study, runs, way=way or None, **given) for way in every}
-    names = [run for block in grid or [] for run in runs_of_block(block)]
-    wanted = pd.DataFrame(names) if names else None
     named = choice.name_families(runs, settings, best)
     return values, count_missing(study, wanted, named, bool(best))
+
+
+def list_wanted(grid: list[dict] | None) -> pd.DataFrame | None:
+    """Return a row with the names of each run of the blocks `grid`; None without blocks."""
+    names = [run for block in grid or [] for run in runs_of_block(block)]
+    return pd.DataFrame(names) if names else None
 
 
 def other_metrics(runs: pd.DataFrame | None, metrics: str | list[str] | None) -> list[str]:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis import choice, claim_text, measures, verdicts
+from fedgrid.analysis import claim_text, measures, verdicts
 from fedgrid.page import making
 from fedgrid.report import claims, granularity
 from fedgrid.report._product import draw_table, load_product
@@ -162,31 +161,20 @@ def judge_claims(
 def measure_by_metric(
     study: Study, sources: Tables, options: dict, wanted: pd.DataFrame | None
 ) -> tuple[Tables, dict[int, int]]:
-    """Return what claims compare, by metric, and by claim how many comparisons lack a run."""
-    runs, settings, best = sources.get("runs"), sources.get("settings"), options.get("best")
-    given: dict[str, Any] = {k: sources.get(k) for k in ("runs", "scores", "interpolation")}
-    given["more"] = {key: sources.get(key) for key in measures.OF_SOURCES}
-    choose = choice.make_chooser(runs, settings, best)
-    values = {
-        metric: measures.measure_all(study, **given, choose=choose, way=metric if at else None)
-        for at, metric in enumerate(list_metrics(runs, options))
-    }
-    named = choice.name_families(runs, settings, best)
-    return values, verdicts.count_missing(study, wanted, named, bool(best))
+    """Return what claims compare, by metric, and by claim how many comparisons lack a run.
+
+    The first metric is that of the runs' protocols: `own` if they have several, "" without runs.
+    """
+    own = [*sources["runs"]["metric"].unique()] if "runs" in sources else [""]
+    ways = list_ways(options) if "runs" in sources else None
+    values, missing = verdicts.measure_by_way(study, sources, options.get("best"), ways, wanted)
+    first = own[0] if len(own) == 1 else OWN
+    return {way or first: measured for way, measured in values.items()}, missing
 
 
 def list_ways(options: dict) -> list[str]:
     """Return in which ways runs are scored beside that of their protocols."""
     return [*dict.fromkeys((*METRICS, *listed(options.get("metrics"))))]
-
-
-def list_metrics(runs: pd.DataFrame | None, options: dict) -> list[str]:
-    """Return how runs are scored: first the way of their protocols, `own` if they have several."""
-    if runs is None:
-        return [""]
-    own = [*runs["metric"].unique()]
-    first = own[0] if len(own) == 1 else OWN
-    return [first, *(name for name in list_ways(options) if name != first)]
 
 
 def compare_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:

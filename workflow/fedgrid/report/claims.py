@@ -58,7 +58,8 @@ def draw(
         "runs": runs, "scores": scores, "settings": settings, "interpolation": interpolation,
         "costs": costs, "predictions": predictions,
     }  # fmt: skip
-    values, missing = verdicts.measure_by_way(study, sources, best, metrics, grid)
+    wanted = verdicts.list_wanted(grid)
+    values, missing = verdicts.measure_by_way(study, sources, best, metrics, wanted)
     own, printed = values.pop(""), measures.measure_printed(study)
     speaks_of = f"{scale} scale" + ("" if scale == PAPER else " only")
     if runs is not None:

@@ -34,7 +34,8 @@ def draw(
         "runs": runs, "scores": scores, "settings": settings, "interpolation": interpolation,
         "costs": costs, "predictions": predictions,
     }  # fmt: skip
-    values, missing = verdicts.measure_by_way(study, sources, best, metrics, grid)
+    wanted = verdicts.list_wanted(grid)
+    values, missing = verdicts.measure_by_way(study, sources, best, metrics, wanted)
     parts = [
         compare_by_way(each, values, missing[number]).assign(claim=number)
         for number, each in verdicts.number_claims(study, claim)
