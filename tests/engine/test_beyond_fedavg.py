@@ -99,6 +99,30 @@ def test_what_rests_has_neither_step_nor_momentum_nor_decay(backend):
         assert not memory["optimiser"]["momentum"]["head.weight"].any()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_rests_is_no_part_of_the_norm_that_is_clipped(backend):
+    rests = Method(rate=lambda step: {"head.weight": torch.zeros_like(step.valid[0])}, padded=True)
+    frozen = Method(frozen=("head.weight",))
+    runs = [simulate(made, backend, clip=0.1).play(2).server for made in (rests, frozen)]
+    torch.testing.assert_close(*runs)
+
+
+def test_a_client_that_takes_no_step_keeps_the_servers_model():
+    """It has no samples, and does not begin with what the method gives."""
+
+    def measured(end):
+        return {"moved": (end.model["head.weight"] - end.server["head.weight"]).norm()}
+
+    moved = Method(
+        begin=scaled_head,
+        memory=lambda start, k: {"moved": start.sizes.new_zeros(())},
+        remember=measured,
+    )
+    state = simulate(moved, "loop", uneven((*SIZES, 0)), participation=1.0, **EPOCHS).play(1)
+    distances = [float(state.memory[k]["moved"]) for k in range(len(SIZES) + 1)]
+    assert distances[-1] == 0 < min(distances[:-1])
+
+
 def with_tests():
     data = uneven(SIZES)
     tests = Pool(data.images, data.labels, torch.arange(sum(SIZES)), [*SIZES])

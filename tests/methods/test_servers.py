@@ -1,6 +1,7 @@
 """Methods of the server and of its choice of clients: what their plain loops do not show."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from against import SETTING, SIZES, engine, loop
 from conftest import brief, differ, methods, simulate, tiny, uneven
 from fedgrid.method import Method, weighted_sum
+from fedgrid.methods import krum
 from fedgrid.runtime.names import UsageError
 from oracles import servers
 from oracles.base import Plain
@@ -96,6 +98,14 @@ def test_one_client_cannot_move_a_robust_server_far(name):
     found = engine(poisoned(methods(name, **keywords)), 1, participation=1.0).server
     away = max(float((found[n] - usual[n]).abs().max()) for n in found if "running" not in n)
     assert (away > 50) if name == "fedavg" else (away < 0.5)
+
+
+def test_the_score_of_krum_by_hand():
+    """Five clients of whom one may lie: the two nearest ones of each count."""
+    cohort = SimpleNamespace(deltas={"w": torch.tensor([[0.0], [1.0], [2.2], [3.0], [10.0]])})
+    found = krum.score(cohort, torch.arange(5), 1)
+    expected = [1 + 2.2**2, 1 + 1.2**2, 0.8**2 + 1.2**2, 0.8**2 + 2**2, 7**2 + 7.8**2]
+    torch.testing.assert_close(found, torch.tensor(expected))
 
 
 @pytest.mark.parametrize("name", ROBUST)

@@ -38,6 +38,11 @@ def test_shares_of_the_last_round_by_hand():
     assert table["seeds"].unique().tolist() == [2]
 
 
+def test_the_first_class_is_at_the_top():
+    figure = confusion.plot(drawn(counted(FIRST)), made.STUDY)
+    assert figure.axes[0].yaxis_inverted()
+
+
 def test_datasets_may_have_other_classes():
     names = pd.Series(["cat", "dog"])
     third = counted([[1, 0, 0], [0, 1, 1], [0, 0, 1]], dataset="three")
