@@ -36,6 +36,11 @@ STORE_FOLDER, COUNT_AGAIN = kept.store_folder, making.count_again
 AGAIN = dict.fromkeys(
     ("kept", "again", "identical", "differing", "farthest", "once", "elsewhere"), 1
 ) | {"first_date": "2026-01-02", "last_date": "2026-01-02", "said": "One was trained again."}
+OMITTED = {
+    **{"dataset": "digits", "partition": "dir0.1", "cell": "Digits, alpha=0.1", "seeds": 2},
+    **{"baseline": "FedAvg", "others": 3, "more": "MOON", "fewer": "", "of": "accuracy"},
+    **{"tail": 10, "scale": "quick", "left_out": "nothing", "better": 1, "better_methods": "SSP"},
+}
 SVG = "{http://www.w3.org/2000/svg}"
 DIVERGED = {"method": "moon", "partition": "dir0.05", "seed": 1}
 FEW = ("fedavg", "moon", "fedau", "fedsls", "fedsl-f2", "fedsls+swapped")
@@ -74,18 +79,28 @@ def is_diverged(names: dict) -> bool:
 def nothing_is_kept(tmp_path_factory):
     """These tests are of runs that are made up, whatever is kept with the studies.
 
-    How many kept runs were trained again is made up, too.
+    How many kept runs were trained again is made up, too, and what a comparison says without a
+    part of its rule.
     """
     none = tmp_path_factory.mktemp("none")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept, "store_folder", lambda study, scale, *_: none / study / scale)
         patch.setattr(making, "count_again", made_up_count)
+        patch.setattr(evidence, "draw_omissions", made_up_omissions)
         yield
 
 
 def made_up_count(name: str, scale: str, finished: pd.DataFrame) -> pd.DataFrame:
     """What is counted of kept runs that were trained again; there are some of one study."""
     return pd.DataFrame([AGAIN] if (name, scale) == ("normalization", "quick") else [])
+
+
+def made_up_omissions(name: str, scale: str, *_) -> evidence.Tables:
+    """A comparison without a part of its rule, in one study."""
+    if (name, scale) != ("normalization", "quick"):
+        return {}
+    rows = [OMITTED, OMITTED | {"left_out": "the placebos", "better": 2}]
+    return {"omissions": pd.DataFrame(rows)}
 
 
 @pytest.fixture(scope="module")
@@ -926,6 +941,14 @@ def test_kept_runs_that_were_trained_again_are_counted(monkeypatch):
     assert row["farthest"] == pytest.approx(1.23)
     monkeypatch.setattr(making.trained_again, "read_noted", lambda folder: [])
     assert COUNT_AGAIN("mine", "small", finished).empty
+
+
+def test_the_first_page_says_how_many_methods_are_better_by_the_whole_rule(page):
+    card = page.partition("By the whole rule of a comparison")[2].partition("</article>")[0]
+    texts = re.findall('data-column="([^"]*)">([^<]*)<', card)
+    first = {"better": "1", "others": "3", "baseline": "FedAvg", "better_methods": "SSP"}
+    assert texts[:4] == [*first.items()]
+    assert texts[-3:] == [("left_out", "the placebos"), ("better", "2"), ("more", "MOON")]
 
 
 def test_the_page_of_a_paper_has_the_sentence_about_such_runs(out):

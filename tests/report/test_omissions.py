@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 import made
+from fedgrid.page.evidence import draw_omissions
 from fedgrid.report import omissions
 from fedgrid.runtime.names import NothingToDrawError
 
@@ -19,8 +20,8 @@ ACCURACIES = {
 GIVEN = {"over": "lr", "placebos": {"fedlc": "fedlc_random"}, "tail": 4}
 
 
-def drawn(seeds=(0, 1, 2, 3), fedavg_rates=("0.1",), **options) -> pd.DataFrame:
-    """The table of these accuracies; FedAvg may have further learning rates, which are better."""
+def made_sources(seeds=(0, 1, 2, 3), fedavg_rates=("0.1",)) -> dict[str, pd.DataFrame]:
+    """Runs with these accuracies; FedAvg may have further learning rates, which are better."""
     runs, settings = [], []
     for method, of_seeds in ACCURACIES.items():
         rates = fedavg_rates if method == "fedavg" else ("0.1",)
@@ -34,7 +35,11 @@ def drawn(seeds=(0, 1, 2, 3), fedavg_rates=("0.1",), **options) -> pd.DataFrame:
                 runs.append(run.assign(validation_accuracy=validated, validation_from="test"))
                 of_run = {"": {"lr": float(rate)}, method: {}}
                 settings.append(made.recorded(of_run, **names))
-    sources = {"runs": pd.concat(runs), "settings": pd.concat(settings)}
+    return {"runs": pd.concat(runs), "settings": pd.concat(settings)}
+
+
+def drawn(seeds=(0, 1, 2, 3), fedavg_rates=("0.1",), **options) -> pd.DataFrame:
+    sources = made_sources(seeds, fedavg_rates)
     return omissions.draw(**sources, study=made.STUDY, scale="quick", **GIVEN | options)
 
 
@@ -51,6 +56,18 @@ def test_each_part_that_is_left_out_lets_in_what_it_is_for():
     assert found["the placebos"] == {"MOON", "fedlc"}
     assert "feddyn" in found["all seeds but 0"]
     assert "feddyn" not in found["all seeds but 3"]
+
+
+def test_the_page_of_verdicts_has_the_table_if_its_runs_have_several_seeds():
+    entry = {"from": {"runs": "runs/main", "settings": "settings/main"}, "with": GIVEN}
+    study = made.STUDY | {"products": {"omissions": entry}}
+    everything = made_sources()
+    table = draw_omissions("fedsls", "quick", study, lambda _: everything)["omissions"]
+    assert (table["better"].tolist(), {*table["others"]}) == (drawn()["better"].tolist(), {4})
+    assert {*table["baseline"]} == {"FedAvg"}
+    for there in ({}, {"runs": everything["runs"]}, made_sources(seeds=(0,))):
+        assert draw_omissions("fedsls", "quick", study, lambda _, there=there: there) == {}
+    assert draw_omissions("fedsls", "quick", made.STUDY, lambda _: {}) == {}
 
 
 def test_rows_say_what_comes_and_goes():

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis import claim_text, measures, verdicts
+from fedgrid.analysis import claim_text, figures, measures, verdicts
 from fedgrid.page import making
-from fedgrid.report import claims, granularity
+from fedgrid.report import claims, granularity, omissions
 from fedgrid.report._product import draw_table, load_product
 from fedgrid.report._product import read_table as read_table
-from fedgrid.runtime.names import UsageError, listed
+from fedgrid.runtime.names import NothingToDrawError, UsageError, listed
 from fedgrid.store.measured import find_measured
 from fedgrid.store.tables import collect_finished
 from fedgrid.study.grid import Grid
@@ -80,7 +80,7 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
     problems: list[str] = []
     of_claims = making.list_grid_runs(name, scale, everything, ["claims"])
     of_claims = of_claims.replace({"method": everything.families(name)})
-    for judge in (partial(judge_claims, wanted=of_claims), draw_controls):
+    for judge in (partial(judge_claims, wanted=of_claims), draw_controls, draw_omissions):
         try:
             gathered |= judge(name, scale, study, read)
         except UsageError as problem:
@@ -266,3 +266,19 @@ def draw_controls(name: str, scale: str, study: Study, read: Sources) -> Tables:
     options = entry["with"] | {"metrics": list_ways(entry["with"])}
     product = load_product(name, "controls", entry | {"with": options})
     return {"controls": draw_table(product, sources, study, scale)}
+
+
+def draw_omissions(name: str, scale: str, study: Study, read: Sources) -> Tables:
+    """Draw the product `omissions`; return no table if the study or its runs do not allow it."""
+    entry = study["products"].get("omissions", {"from": {}})
+    sources = read(entry)
+    if not sources or sources.keys() != entry["from"].keys():
+        return {}
+    try:
+        table = draw_table(load_product(name, "omissions", entry), sources, study, scale)
+    except NothingToDrawError:
+        return {}
+    cells = zip(table["dataset"], table["partition"], strict=True)
+    baseline = figures.label(study, entry["with"].get("baseline", omissions.BASELINE))
+    named = [figures.write_setting(study, *cell) for cell in cells]
+    return {"omissions": table.assign(cell=named, baseline=baseline)}

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 OF_STUDY = ("printed", "granularity", "reference")
 OF_SCALE = (
     *("claims", "contrasts", "controls", "metrics", "seeds"),
-    *("runs", "made", "again", "untested"),
+    *("runs", "made", "again", "untested", "omissions"),
 )
 ABOUT = {
     BUILT_IN: "small built-in data and small networks; it says nothing of the paper's own data",

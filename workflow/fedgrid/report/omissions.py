@@ -23,7 +23,7 @@ from fedgrid.runtime.names import NothingToDrawError
 from fedgrid.study.records import Study
 
 OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options.py)
-WHOLE = "nothing"
+WHOLE, BASELINE = "nothing", "fedavg"
 CELL = ["dataset", "partition"]
 
 
@@ -34,7 +34,7 @@ def draw(
     scale: str,
     over: str | list[str] | None = None,
     metric: str = "accuracy",
-    baseline: str = "fedavg",
+    baseline: str = BASELINE,
     placebos: dict[str, str] | None = None,
     tail: int | None = None,
 ) -> pd.DataFrame:
@@ -64,9 +64,9 @@ def compare_cell(here: pd.DataFrame, rank, metric: str, baseline: str) -> Iterat
     """Yield a row for the whole rule in a cell, and one for each part that is left out."""
     table = rank(here)
     whole = find_better(table)
-    yield describe(WHOLE, whole, whole)
-    for part, found in find_without(here, table, rank, metric, baseline):
-        yield describe(part, found, whole)
+    others = int(table["rank"].notna().sum()) - 1  # without the baseline
+    for part, found in [(WHOLE, whole), *find_without(here, table, rank, metric, baseline)]:
+        yield {"others": others, **describe(part, found, whole)}
 
 
 def find_without(
