@@ -334,7 +334,7 @@ def with_kept(plan: Plan, *methods: str) -> Plan:
             made = dict.fromkeys(("fedgrid", "code", "device", "threads", "torch"), "1")
             kinds = f"runs={hash_rows([{'round': '0'}])}"
             index[path] = {"id": str(number), "path": path, "content": content, "kinds": kinds}
-            index[path] |= made | {kept.FILES: ""}
+            index[path] |= made | dict.fromkeys(kept.OPTIONAL, "")
     return replace(plan, kept={("fedsls", "quick"): index})
 
 
@@ -350,6 +350,22 @@ def test_kept_runs_are_read_and_not_trained(tmp_path, monkeypatch):
     words = tables.words("runs", *names.values())
     assert words[words.index("--kept") + 1] == "fedsls/quick"
     assert len(words[words.index("--ids") + 1 :]) == 1
+
+
+def test_kept_runs_with_other_settings_are_told_once_and_trained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said, place = [], {"study": "fedsls", "scale": "quick", "grid": "table1"}
+    plan = with_kept(plan_of(**PART, method=["fedavg", "moon"]), "fedavg", "moon")
+    for path, entry in plan.kept["fedsls", "quick"].items():
+        entry["content"] += "0" * ("moon" in path)
+    monkeypatch.setattr(plan.snakemake, "say", lambda sentence, level: said.append(sentence))
+    tables = answers(plan).tables
+    for _ in range(2):
+        assert tables.inputs("runs")(wildcards(**place))[0].endswith("moon/seed0/metrics.csv")
+    (sentence,) = said
+    assert "made with other settings" in sentence
+    assert "fedsls-quick/digits/dir0.1/moon/seed0" in sentence
+    assert "fedavg" not in sentence
 
 
 def test_a_table_follows_its_kept_runs_and_no_others():
@@ -498,6 +514,18 @@ def test_no_result_depends_on_the_code_of_planning():
 # -- data -----------------------------------------------------------------------------------------
 
 GIVEN = [name for name in registered("datasets") if source.literal(f"datasets.{name}", "GIVEN")]
+
+
+def test_data_of_ones_own_are_missed_before_a_job_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan, runs_jobs = plan_of(), snakemake(executor_plugin="local", dryrun=False)
+    own_data.give({"datasets": {"mine": {"npz": "mine.npz"}}})
+    place, said = wildcards(dataset="mine"), list[str]()
+    with pytest.raises(UsageError, match="there is no file mine.npz"):
+        Runs(replace(plan, snakemake=runs_jobs)).check_data(place)
+    monkeypatch.setattr(planned_runs, "say_last", said.append)
+    assert Runs(plan).check_data(place) == []  # a dry run
+    assert said == ["warning: datasets.mine: there is no file mine.npz"]
 
 
 @pytest.mark.parametrize("name", GIVEN)
