@@ -29,6 +29,7 @@ from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import fingerprint_stages
 from fedgrid.study.paths import held_fields
+from fedgrid.study.reading import check_schema, use_studies
 from made import STUDIES
 
 NAMES = {"protocol": "fedsls-quick", "partition": "iid", "method": "fedavg", "seed": 0}
@@ -502,6 +503,40 @@ def test_a_command_reads_the_entries_of_this_folder(monkeypatch):
     assert "mine" in own_data.list_datasets()
     data.main(["mine"])
     assert json.loads(Path("results/data/mine/meta.json").read_text())["classes"] == 3
+
+
+def study_of(**entry) -> dict:
+    """A study without grids that names data of one's own."""
+    return {
+        "title": "one",
+        "protocols": {},
+        "scales": {},
+        "products": {},
+        "datasets": {"my": entry},
+    }
+
+
+def test_a_study_names_data_of_ones_own_for_itself():
+    npz()
+    one, other = study_of(npz="my.npz"), study_of(npz="other.npz")
+    for given_ in ({}, {"my": {"npz": "my.npz"}}):  # the same entry may stand in both
+        known_as(**given_)
+        Grid({"one": one})
+        assert own_data.entries() == {"my": {"npz": "my.npz"}}
+    assert source.literal("datasets.my", "CLASSES") == 3
+    with pytest.raises(UsageError, match=r"the configuration: datasets\.my .* else in one\.yaml"):
+        Grid({"one": other})
+    known_as()
+    said = list[str]()
+    made = use_studies({"one": one, "other": other}, Grid, "one", said.append)
+    assert [*made.studies] == ["one"]
+    assert [sentence.partition(" is left out")[0] for sentence in said] == ["the study other"]
+    assert own_data.entries() == {"my": {"npz": "my.npz"}}
+    for wrong in (study_of(npz="my.npz", size=4), study_of(npz="x") | {"datasets": {"digits": {}}}):
+        with pytest.raises(UsageError, match=r"^datasets\.\w+ of one.yaml has "):
+            Grid({"one": wrong})
+    with pytest.raises(UsageError, match=r"one: datasets\.my: .*did you mean npz"):
+        check_schema("one", study_of(npy="my.npz"), "study")
 
 
 def test_a_path_can_be_given_in_place_of_a_name():

@@ -521,7 +521,7 @@ def test_data_of_ones_own_are_missed_before_a_job_runs(tmp_path, monkeypatch):
     plan, runs_jobs = plan_of(), snakemake(executor_plugin="local", dryrun=False)
     own_data.give({"datasets": {"mine": {"npz": "mine.npz"}}})
     place, said = wildcards(dataset="mine"), list[str]()
-    with pytest.raises(UsageError, match="there is no file mine.npz"):
+    with pytest.raises(UsageError, match=r"there is no file mine\.npz"):
         Runs(replace(plan, snakemake=runs_jobs)).check_data(place)
     monkeypatch.setattr(planned_runs, "say_last", said.append)
     assert Runs(plan).check_data(place) == []  # a dry run

@@ -327,7 +327,8 @@ def test_what_a_kept_run_was_made_with_instead_is_said(own, monkeypatch):
     there("runs", NOWHERE, grid_of("mine"))
     (sentence,) = said
     assert "kept runs of mini at the quick scale that were trained on other data" in sentence
-    assert "mini/mine/dir0.1/fedavg/seed0" in sentence and sentence.endswith(" and 1 more")
+    assert "mini/mine/dir0.1/fedavg/seed0" in sentence
+    assert sentence.endswith(" and 1 more")
     assert kept.find_other(index, "runs", resolved("fedavg", 7, own[1])) == ""
 
 

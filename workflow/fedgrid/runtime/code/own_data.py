@@ -1,4 +1,4 @@
-"""Data of one's own: entries of a configuration, each of which stands for a file of datasets/.
+"""Data of one's own: entries of a configuration or a study that stand for files of datasets/.
 
     datasets:
       flowers: {folder: /data/flowers, size: 32}
@@ -29,7 +29,8 @@ from fedgrid.runtime.own_config import CONFIG, is_own
 
 KEPT = HOME / "studies" / "reference"  # the folder of kept runs
 DESCRIBED = "datasets.json"  # the file of a folder of kept runs with the code of data, by name
-VARIABLE = "FEDGRID_OWN_DATA"  # the entries as JSON: what the Snakefile tells its jobs
+# Variables with entries as JSON, of the configuration and of studies: the Snakefile tells its jobs.
+VARIABLE, OF_STUDIES = "FEDGRID_OWN_DATA", "FEDGRID_STUDY_DATA"
 # What an entry can be, and the options that are read of each.
 KINDS = {
     "folder": ("size", "channels", "test", "clients"),
@@ -38,7 +39,12 @@ KINDS = {
 
 
 def entries() -> dict[str, dict[str, Any]]:
-    """Return the entries by name: those of the Snakefile, or else of this folder's config.yaml."""
+    """Return the entries by name: those of studies, as far as they are read, and `given`."""
+    return json.loads(os.environ.get(OF_STUDIES) or "{}") | given()
+
+
+def given() -> dict[str, dict[str, Any]]:
+    """Return the entries of the Snakefile's configuration, or else of this folder's config.yaml."""
     if (given := os.environ.get(VARIABLE)) is not None:
         return json.loads(given)
     return dict(entries_in(config_text()))
@@ -77,48 +83,55 @@ def entries_in(text: str) -> dict[str, dict[str, Any]]:
     return checked(read.get("datasets")) if isinstance(read, dict) else {}
 
 
-def checked(given: Any) -> dict[str, dict[str, Any]]:
-    """Return what a configuration has under `datasets`; UsageError unless it is entries."""
+def checked(given: Any, of: str = "the configuration") -> dict[str, dict[str, Any]]:
+    """Return what a configuration or a study has under `datasets`.
+
+    UsageError for what is no entry, and for one that has the name of a file of datasets/.
+    """
     if not isinstance(given or {}, dict):
         raise UsageError(
-            f"`datasets` of the configuration is {shown(repr(given))}, not entries with names: "
+            f"`datasets` of {of} is {shown(repr(given))}, not entries with names: "
             "write `datasets: {flowers: {folder: PATH}}`, or `dataset` for names of datasets"
         )
     for name, entry in (given or {}).items():
         if not isinstance(entry, dict):
             raise UsageError(
-                f"datasets.{name} of the configuration is {shown(repr(entry))}, not an entry: "
-                f"write `{name}: {{folder: PATH}}` or `{name}: {{npz: PATH}}`"
+                f"datasets.{name} of {of} is {shown(repr(entry))}, not an entry: write `{name}: "
+                f"{{folder: PATH}}` or `{name}: {{npz: PATH}}`",
+                where=of,
+            )
+        if (PACKAGE / "datasets" / f"{name}.py").exists():
+            raise UsageError(
+                f"datasets.{name} of {of} has the name of a dataset of fedgrid: give it another "
+                "name",
+                where=of,
             )
         kinds = [kind for kind in KINDS if kind in entry]
         read = {option for kind in kinds for option in (kind, *KINDS[kind])}
         if kinds and (unread := [key for key in entry if key not in read]):
             raise UsageError(
-                f"datasets.{name} of the configuration has `{shown(unread[0])}`, which is not read "
-                f"of a `{kinds[0]}`: remove it; the options are {', '.join(KINDS[kinds[0]])}"
+                f"datasets.{name} of {of} has `{shown(unread[0])}`, which is not read of a "
+                f"`{kinds[0]}`: remove it; the options are {', '.join(KINDS[kinds[0]])}",
+                where=of,
             )
     return dict(given or {})
 
 
 def give(config: dict[str, Any]) -> dict[str, Any]:
-    """Make a configuration's entries known; return it with names in place of `folder:PATH`.
-
-    UsageError for what is no entry, and for one that has the name of a file of datasets/.
-    """
+    """Make a configuration's entries known; return it with names in place of `folder:PATH`."""
     there = checked(config.get("datasets"))
     asked = config.get("dataset") or []
     if isinstance(asked, str | list) and ":" in str(asked):
         if isinstance(asked, str):
             asked = (asked[1:-1] if asked.startswith("[") else asked).split(",")
         asked = [named(str(one).strip(), there) for one in asked]
-    for name in there:
-        if (PACKAGE / "datasets" / f"{name}.py").exists():
-            raise UsageError(
-                f"datasets.{name} of the configuration has the name of a dataset of fedgrid: give "
-                "it another name"
-            )
     os.environ[VARIABLE] = json.dumps(there, sort_keys=True)
     return config | {"datasets": there} | ({"dataset": asked} if asked else {})
+
+
+def give_studies(there: dict[str, dict[str, Any]]) -> None:
+    """Make the entries of studies known, in place of those of studies that were read before."""
+    os.environ[OF_STUDIES] = json.dumps(there, sort_keys=True)
 
 
 def named(text: str, there: dict[str, dict[str, Any]]) -> str:
