@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ import pytest
 from snakemake.settings.types import DeploymentMethod
 
 from conftest import HERE, TABLE
+from fedgrid.plan import configuration
 from fedgrid.plan import runs as planned_runs
 from fedgrid.plan.asked import LONGEST, name_inputs, shorten
 from fedgrid.plan.configuration import Plan, variables
@@ -29,6 +32,7 @@ from fedgrid.store.identity import hash_content
 from fedgrid.store.kept import hash_rows, item_path
 from fedgrid.study.jobs import STATES_READ, memory_mb
 from fedgrid.study.reading import read_config
+from made import STUDIES
 from planned import answers, counted, jobs_of, methods_of, plan_of, product_of, snakemake, wildcards
 
 STUDY = "results/studies/fedsls/quick"
@@ -319,6 +323,24 @@ def test_the_entry_of_a_part_says_what_the_whole_study_has():
     assert "grid" not in options()
     seeds = {seed for block in options(seed=[0])["grid"] for seed in block["seed"]}
     assert seeds == {0, 1, 2}
+
+
+# -- rules --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["train", "runs_table", "results", "fedsls_table1"])
+def test_a_study_does_not_take_the_name_of_a_rule(name):
+    mine = {"products": {"table1": {}}}
+    with pytest.raises(UsageError, match="Snakemake has another rule called") as refused:
+        configuration.check_rules({**STUDIES, name: mine})
+    assert refused.value.where == f"{name}.yaml"
+    configuration.check_rules({**STUDIES, "mine": mine})
+
+
+def test_all_rules_are_known():
+    files = [HERE.parent / "Snakefile", *(HERE.parent / "workflow/rules").glob("*.smk")]
+    found = [re.findall(r"^rule (\w+):", file.read_text("utf-8"), re.MULTILINE) for file in files]
+    assert {*chain(*found)} == {*configuration.RULES}
 
 
 # -- kept runs ----------------------------------------------------------------------------------

@@ -97,6 +97,12 @@ def test_a_study_with_a_mistake_ends_only_what_uses_it(text, tmp_path):
         use_studies(read_studies(tmp_path), Grid, "wrong").runs("wrong", "quick", "main")
 
 
+@pytest.mark.parametrize("name", ["a:b", "this and that", "-x"])
+def test_the_name_of_a_study_is_like_other_names(name, tmp_path):
+    (tmp_path / f"{name}.yaml").write_text(STUDY)
+    assert "is not a name: letters, digits" in str(read_studies(tmp_path).left_out[name])
+
+
 def test_studies_that_give_a_name_two_meanings_are_left_out_but_for_the_asked_one(tmp_path):
     (tmp_path / "a.yaml").write_text(STUDY.replace("rounds: 3", "rounds: 4"))
     (tmp_path / "mine.yaml").write_text(STUDY)

@@ -176,6 +176,7 @@ def read_study(path: Path) -> Study:
 
     `reference` and the entries of `curves` are replaced by the rows of the tables that they name.
     """
+    check_schema(path.name, path.stem, "study", "name")
     study = read_yaml(path)
     if isinstance(study, dict):
         study |= read_kept(path, study)
