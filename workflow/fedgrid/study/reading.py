@@ -73,8 +73,11 @@ def check_config(name: str, config: dict, required: bool = True) -> None:
 
 
 def add_products(studies: Mapping[str, Study], config: dict) -> None:
-    study = config["study"]
-    products = Studies(studies).named(study)["products"]
+    study, every = config["study"], Studies(studies)
+    if study not in every.left_out:
+        with within(GIVEN):
+            known("study", study, every)
+    products = every.named(study)["products"]
     for name, entry in (config.get("products") or {}).items():
         if name in products:
             raise UsageError(
