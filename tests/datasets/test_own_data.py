@@ -746,6 +746,7 @@ def test_vectors_are_refused_where_images_are_needed(given_, says):
         fedgrid.run(dataset="npz:my.npz", **({"partition": "iid", "model": "mlp"} | given_))
 
 
-def test_a_model_without_convolutions_has_no_saliency():
+@pytest.mark.parametrize("method", ["fedsls", "fedsls_dynamic"])
+def test_a_model_without_convolutions_has_no_saliency(method):
     with pytest.raises(UsageError, match="encodes the maps of convolutions"):
-        fedgrid.run("fedsls", model="mlp")
+        fedgrid.run(method, model="mlp")
