@@ -15,6 +15,7 @@ from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity.setting import check_counts
 from fedgrid.runtime import names
 from fedgrid.runtime.code import contract, source
+from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.schema import make_validator
 from fedgrid.study.checks import check_keywords, check_needs, check_protocol
 from fedgrid.study.command import resolve_run, run_parser
