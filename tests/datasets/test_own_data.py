@@ -22,13 +22,14 @@ from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.notebook import names
 from fedgrid.partitions import given
 from fedgrid.report import _product
+from fedgrid.runtime import records
 from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError
-from fedgrid.store import keeping
+from fedgrid.store import identity, keeping
 from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import fingerprint_stages
-from fedgrid.study.paths import held_fields
+from fedgrid.study.paths import RUN, held_fields
 from fedgrid.study.reading import check_schema, use_studies
 from made import STUDIES
 
@@ -468,6 +469,29 @@ def test_other_files_make_other_results_and_a_moved_folder_does_not():
     os.utime(path, ns=times)
     known_as(photos={"folder": "moved"})
     assert behind() != first
+
+
+def test_what_runs_share_is_of_the_data_that_are_there_now():
+    names = NAMES | {"dataset": "my", "protocol": "fedsls-quick-modelmlp-clients5"}
+
+    def make(command, word: str) -> None:
+        records.write(command.main([word]), records.Command([word], 0))
+
+    def is_finished() -> bool:
+        known_as(my={"npz": "my.npz"})
+        return identity.is_finished("partition", Grid(STUDIES).resolve(names), Path("results"))
+
+    npz()
+    assert not is_finished()
+    make(data, "my")
+    make(partition, RUN.format(**names))
+    assert is_finished()
+    npz(y_train=np.arange(12)[::-1] % 3)
+    assert not is_finished()
+    make(data, "my")
+    assert not is_finished()
+    make(partition, RUN.format(**names))
+    assert is_finished()
 
 
 def test_what_is_not_read_changes_nothing_and_what_a_link_leads_to_counts():
