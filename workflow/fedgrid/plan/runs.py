@@ -7,7 +7,7 @@ Snakemake's directives take it.
 import json
 import os
 from contextlib import suppress
-from logging import INFO, WARNING
+from logging import WARNING
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -118,8 +118,8 @@ class Runs:
         return {"data": f"results/data/{dataset}/meta.json"}
 
     @remember_answers
-    def say_once(self, sentence: str, level: int = INFO) -> None:
-        self.plan.snakemake.say(sentence, level)
+    def say_once(self, sentence: str, *level: int) -> None:
+        self.plan.snakemake.say(sentence, *level)
 
     def check_data(self, wildcards) -> list[str]:
         """Return no inputs of the decoded data; refuse files that are missing and not downloaded.
