@@ -44,6 +44,8 @@ def judged(*layers, name: str = "mlp", **fixed) -> list[str]:
 
 def test_a_right_model_has_no_problem():
     assert judged(nn.Flatten) == []
+    plain = lambda seed=0: Classifier(nn.Flatten(), 36, small.CLASSES)  # noqa: E731
+    assert not [one for one in parts.judge_model("mlp", plain, DATA) if "another seed" in one]
     assert [*parts.compare_backends(partial(made, nn.Flatten), DATA, {})] == []
 
 

@@ -27,6 +27,7 @@ from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import identity, keeping
 from fedgrid.store import tables as collected
+from fedgrid.study import checks
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import fingerprint_stages
 from fedgrid.study.paths import RUN, held_fields
@@ -772,5 +773,6 @@ def test_vectors_are_refused_where_images_are_needed(given_, says):
 
 @pytest.mark.parametrize("method", ["fedsls", "fedsls_dynamic"])
 def test_a_model_without_convolutions_has_no_saliency(method):
-    with pytest.raises(UsageError, match="encodes the maps of convolutions"):
-        fedgrid.run(method, model="mlp")
+    for model in ("mlp", "char_lstm"):
+        with pytest.raises(UsageError, match="encodes the maps of convolutions"):
+            checks.check_model(method, {method: {}}, model)

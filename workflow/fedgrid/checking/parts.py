@@ -78,7 +78,7 @@ def describe_data(data: Data) -> dict[str, str]:
         _, each = np.unique(data.train_writers, return_counts=True)
         facts["clients"] = f"{len(each)}, with {spread(each)} training samples"
     for name, (mean, std) in data.meta["statistics"].items():
-        facts[name] = f"mean {rounded(mean)}, deviation {rounded(std)}, of [0, 1] for 8 bits"
+        facts[name] = f"mean {rounded(mean)}, deviation {rounded(std)}"
     return facts
 
 
@@ -91,7 +91,8 @@ def spread(counts: np.ndarray) -> str:
 
 
 def rounded(values: Any) -> str:
-    return ", ".join(f"{value:.4g}" for value in np.ravel(values)[:4])
+    """Write some of the statistics of channels in units of the samples, of which 255 are 1."""
+    return ", ".join(f"{255 * value:.4g}" for value in np.ravel(values)[:4])
 
 
 # -- partitions -----------------------------------------------------------------------------------
@@ -156,10 +157,11 @@ def judge_model(name: str, made: Callable[..., Classifier], data: Federation) ->
     one, again, other = (made(seed=seed).state_dict() for seed in (0, 0, 1))
     if not all(torch.equal(tensor, again[key]) for key, tensor in one.items()):
         yield "the same seed gives other initial weights: draw them by torch's generator"
-    elif all(torch.equal(tensor, other[key]) for key, tensor in one.items() if "body." in key):
+    drawn = [key for key, tensor in one.items() if key.startswith("body.") and tensor.dim() > 1]
+    if drawn and all(torch.equal(one[key], other[key]) for key in drawn):
         yield "another seed gives the same initial weights: draw them by torch's generator"
     has = any(isinstance(module, CONVOLUTIONS) for module in made().modules())
-    if not has and source.literal(f"models.{name}", "CONVOLUTIONS", True):
+    if not has and checks.has_maps(name):
         yield "it has no convolutions: write `CONVOLUTIONS = False` into its file"
     if mixes(made().double(), data) and source.literal(f"models.{name}", "INDEPENDENT", True):
         yield (

@@ -186,7 +186,9 @@ class Runs:
         """Say which of these runs are kept with other data or settings, and are trained."""
         index, others = self.plan.kept.get((study, scale), {}), {}
         for names in runs if index and kind in OF_RUN else ():
-            run = self.resolve_names(tuple(names.items()))
+            if self.kept_entry(kind, study, scale, key := tuple(names.items())):
+                continue
+            run = self.resolve_names(key)
             reason = find_other(index, kind, run)
             if reason and not is_finished(kind, run, Path("results")):
                 others[RUN.format(**names)] = reason

@@ -322,7 +322,7 @@ def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None
 def check_model(name: str, method: MethodParts, model: str) -> None:
     alone = any(list_stated(method, "INDEPENDENT", False))
     encodes = alone or any("saliency" in needs for needs in list_stated(method, "NEEDS", ()))
-    if encodes and not source.literal(f"models.{model}", "CONVOLUTIONS", True):
+    if encodes and not has_maps(model):
         raise UsageError(
             f"method `{name}` encodes the maps of convolutions, and the model {model} has none: "
             "choose a model with convolutions, such as cnn"
@@ -333,6 +333,12 @@ def check_model(name: str, method: MethodParts, model: str) -> None:
             f"{model} mixes the images of a batch: choose a model with running statistics, such "
             "as resnet18"
         )
+
+
+def has_maps(model: str) -> bool:
+    """Whether a model has maps of convolutions; one for tokens has none."""
+    reads_tokens = source.literal(f"models.{model}", "TOKENS", False)
+    return source.literal(f"models.{model}", "CONVOLUTIONS", True) and not reads_tokens
 
 
 def check_blocks(name: str, method: MethodParts, model: str) -> None:
