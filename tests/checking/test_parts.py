@@ -11,6 +11,7 @@ from torch import nn
 from fedgrid.checking import parts, small
 from fedgrid.checking.method import SIZES
 from fedgrid.commands import check as command
+from fedgrid.engine.state import RunState
 from fedgrid.federation.members import Partition
 from fedgrid.models import Classifier
 from fedgrid.runtime.code import own_data, source
@@ -137,3 +138,11 @@ def test_a_name_of_nothing_or_of_several_is_refused():
     own_data.give({"datasets": {"moon": {"npz": "my.npz"}}})
     with pytest.raises(UsageError, match=r"moon is a method and dataset: say which .* --kind"):
         command.find_kind("moon", GRID)
+
+
+def test_a_backend_that_gives_another_model_is_told(monkeypatch):
+    torch.manual_seed(0)
+    states = {"loop": torch.ones(1), "stacked": torch.zeros(1)}
+    monkeypatch.setattr(parts, "play", lambda backend, *_: RunState({"w": states[backend]}, {}))
+    (sentence,) = parts.compare_backends(made, DATA, {})
+    assert "the backend stacked gives another model than loop" in sentence
