@@ -8,9 +8,8 @@ from functools import cache
 
 from fedgrid.store import kept
 from fedgrid.store.measured import find_measured
-from fedgrid.study.grid import Grid
+from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.reading import read_studies
 
 SCALE = "small"
 
@@ -38,6 +37,6 @@ def is_kept(everything: Grid, study: str, source: str) -> bool:
 
 
 if __name__ == "__main__":
-    read = Grid(read_studies())
+    read = read_grid()
     for name in (name for name, of in read.studies.items() if SCALE in of["scales"]):
         print(name, *list_drawable(read, name))

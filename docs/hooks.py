@@ -8,6 +8,7 @@ part of the site, and so are the figures that `make docs` has drawn in results/.
 
 import csv
 import re
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -21,14 +22,13 @@ from fedgrid.runtime.code import source
 from fedgrid.runtime.names import listed, registered
 from fedgrid.runtime.schema import read_rules
 from fedgrid.store import kept as stored
-from fedgrid.study.grid import Grid
+from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.paths import SUMMED
 from fedgrid.study.products import product_module
 from fedgrid.study.protocol import AXES, PROTOCOL
-from fedgrid.study.reading import read_studies, read_study
 
 ROOT = Path(__file__).parents[1]
-STUDIES, SCHEMA = ROOT / "workflow/studies", ROOT / "workflow/schemas/study.schema.yaml"
+SCHEMA = ROOT / "workflow/schemas/study.schema.yaml"
 RESULTS, VERDICTS = ROOT / "results", ROOT / "results/verdicts.html"
 DEFAULT = "fedsls"  # the study of config.yaml
 SHOWN = ("small", "quick")  # scales whose products the pages show, the better one first
@@ -61,23 +61,27 @@ def code(names) -> str:
 # -- studies --------------------------------------------------------------------------------------
 
 
+@cache
+def everything() -> Grid:
+    """Return the studies; a warning says which are left out because of a mistake."""
+    return read_grid()
+
+
 def study(name: str) -> dict:
-    """Return a study as fedgrid reads it."""
-    return read_study(STUDIES / f"{name}.yaml")
+    """Return a study as fedgrid reads it; UsageError with the mistake of one that is left out."""
+    return everything().studies.named(name)
 
 
 def studies() -> str:
     """Return a row per study: its page and its paper."""
-    names = [path.stem for path in sorted(STUDIES.glob("[!.]*.yaml"))]
-    return rows_of(
-        ("study", "paper"), [(f"[`{n}`](studies/{n}.md)", study(n)["title"]) for n in names]
-    )
+    rows = [(f"[`{n}`](studies/{n}.md)", of["title"]) for n, of in everything().studies.items()]
+    return rows_of(("study", "paper"), rows)
 
 
 def papers() -> str:
     """Return a row per study of a paper: authors, title, venue and address."""
-    cited = {path.stem: study(path.stem) for path in sorted(STUDIES.glob("[!.]*.yaml"))}
-    rows = [(f"`{name}`", cite(of)) for name, of in cited.items() if of.get("cite")]
+    every = everything().studies.items()
+    rows = [(f"`{name}`", cite(of)) for name, of in every if of.get("cite")]
     return rows_of(("study", "paper"), rows)
 
 
@@ -182,29 +186,28 @@ def untested(name: str, scale: str) -> list[str]:
 
 def scales(name: str) -> str:
     """Return a row per scale of a study: its data, protocols and number of different runs."""
-    everything = Grid(read_studies())
     return rows_of(
         ("scale", "datasets", "runs"),
-        [(f"`{scale}`", *size(everything, name, scale)) for scale in study(name)["scales"]],
+        [(f"`{scale}`", *size(name, scale)) for scale in study(name)["scales"]],
     )
 
 
 def kept(scale: str) -> str:
     """Return a row per study: how many runs of a scale are kept with it, of how many, hours."""
-    everything, rows = Grid(read_studies()), []
-    for name in sorted(n for n, study in everything.studies.items() if scale in study["scales"]):
+    rows = []
+    for name in sorted(n for n, study in everything().studies.items() if scale in study["scales"]):
         index = stored.read_index(stored.store_folder(name, scale))
         runs = [entry for path, entry in index.items() if path.startswith("runs/")]
         hours = sum(float(entry["seconds"]) for entry in runs) / 3600
-        rows.append((f"`{name}`", len(runs), size(everything, name, scale)[1], f"{hours:.1f}"))
+        rows.append((f"`{name}`", len(runs), size(name, scale)[1], f"{hours:.1f}"))
     return rows_of(("study", "kept runs", "of", "hours"), rows)
 
 
-def size(everything, name: str, scale: str) -> tuple[str, int]:
+def size(name: str, scale: str) -> tuple[str, int]:
     """Return the datasets of a scale, and how many different runs its grids have."""
-    grids = everything.studies[name]["scales"][scale]["grids"]
+    grids = study(name)["scales"][scale]["grids"]
     runs = {
-        tuple(run.values()): run for grid in grids for run in everything.runs(name, scale, grid)
+        tuple(run.values()): run for grid in grids for run in everything().runs(name, scale, grid)
     }
     return code(sorted({run["dataset"] for run in runs.values()})), len(runs)
 
@@ -214,7 +217,7 @@ def size(everything, name: str, scale: str) -> tuple[str, int]:
 
 def gallery() -> str:
     """Return every table and figure of every study: what it shows, its command, its picture."""
-    names = [path.stem for path in sorted(STUDIES.glob("[!.]*.yaml"))]
+    names = [*everything().studies]
     names.sort(key=lambda name: "published" not in study(name))  # the studies of papers first
     return "\n\n".join(f"## {study(name)['title']}\n\n{figures(name, '')}" for name in names)
 
@@ -267,7 +270,7 @@ def list_pictures() -> list[Path]:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Make the pages of verdicts, and add them, their tables and the figures to the site."""
-    written = write_page(VERDICTS, Grid(read_studies()), RESULTS, sorted(read_studies()))
+    written = write_page(VERDICTS, everything(), RESULTS, sorted(everything().studies))
     added = {path.relative_to(RESULTS): path for path in written}
     added |= {Path(PICTURES, *path.parts[-3:]): path for path in list_pictures()}
     for place, path in added.items():

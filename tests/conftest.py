@@ -250,6 +250,7 @@ def elsewhere(tmp_path, monkeypatch):
     """A folder without a config.yaml; the entries end with the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(own_data.VARIABLE, "{}")
+    monkeypatch.setenv(own_data.OF_STUDIES, "{}")
     yield
     source.forget()
 

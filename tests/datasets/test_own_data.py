@@ -22,13 +22,16 @@ from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.notebook import names
 from fedgrid.partitions import given
 from fedgrid.report import _product
+from fedgrid.runtime import records
 from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError
-from fedgrid.store import keeping
+from fedgrid.store import identity, keeping
 from fedgrid.store import tables as collected
+from fedgrid.study import checks
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import fingerprint_stages
-from fedgrid.study.paths import held_fields
+from fedgrid.study.paths import RUN, held_fields
+from fedgrid.study.reading import check_schema, use_studies
 from made import STUDIES
 
 NAMES = {"protocol": "fedsls-quick", "partition": "iid", "method": "fedavg", "seed": 0}
@@ -469,6 +472,29 @@ def test_other_files_make_other_results_and_a_moved_folder_does_not():
     assert behind() != first
 
 
+def test_what_runs_share_is_of_the_data_that_are_there_now():
+    names = NAMES | {"dataset": "my", "protocol": "fedsls-quick-modelmlp-clients5"}
+
+    def make(command, word: str) -> None:
+        records.write(command.main([word]), records.Command([word], 0))
+
+    def is_finished() -> bool:
+        known_as(my={"npz": "my.npz"})
+        return identity.is_finished("partition", Grid(STUDIES).resolve(names), Path("results"))
+
+    npz()
+    assert not is_finished()
+    make(data, "my")
+    make(partition, RUN.format(**names))
+    assert is_finished()
+    npz(y_train=np.arange(12)[::-1] % 3)
+    assert not is_finished()
+    make(data, "my")
+    assert not is_finished()
+    make(partition, RUN.format(**names))
+    assert is_finished()
+
+
 def test_what_is_not_read_changes_nothing_and_what_a_link_leads_to_counts():
     pictures("far", classes=["1"])
     pictures("photos", classes=["a"])
@@ -502,6 +528,40 @@ def test_a_command_reads_the_entries_of_this_folder(monkeypatch):
     assert "mine" in own_data.list_datasets()
     data.main(["mine"])
     assert json.loads(Path("results/data/mine/meta.json").read_text())["classes"] == 3
+
+
+def study_of(**entry) -> dict:
+    """A study without grids that names data of one's own."""
+    return {
+        "title": "one",
+        "protocols": {},
+        "scales": {},
+        "products": {},
+        "datasets": {"my": entry},
+    }
+
+
+def test_a_study_names_data_of_ones_own_for_itself():
+    npz()
+    one, other = study_of(npz="my.npz"), study_of(npz="other.npz")
+    for given_ in ({}, {"my": {"npz": "my.npz"}}):  # the same entry may stand in both
+        known_as(**given_)
+        Grid({"one": one})
+        assert own_data.entries() == {"my": {"npz": "my.npz"}}
+    assert source.literal("datasets.my", "CLASSES") == 3
+    with pytest.raises(UsageError, match=r"the configuration: datasets\.my .* else in one\.yaml"):
+        Grid({"one": other})
+    known_as()
+    said = list[str]()
+    made = use_studies({"one": one, "other": other}, Grid, "one", said.append)
+    assert [*made.studies] == ["one"]
+    assert [sentence.partition(" is left out")[0] for sentence in said] == ["the study other"]
+    assert own_data.entries() == {"my": {"npz": "my.npz"}}
+    for wrong in (study_of(npz="my.npz", size=4), study_of(npz="x") | {"datasets": {"digits": {}}}):
+        with pytest.raises(UsageError, match=r"^datasets\.\w+ of one.yaml has "):
+            Grid({"one": wrong})
+    with pytest.raises(UsageError, match=r"one: datasets\.my: .*did you mean npz"):
+        check_schema("one", study_of(npy="my.npz"), "study")
 
 
 def test_a_path_can_be_given_in_place_of_a_name():
@@ -711,6 +771,8 @@ def test_vectors_are_refused_where_images_are_needed(given_, says):
         fedgrid.run(dataset="npz:my.npz", **({"partition": "iid", "model": "mlp"} | given_))
 
 
-def test_a_model_without_convolutions_has_no_saliency():
-    with pytest.raises(UsageError, match="encodes the maps of convolutions"):
-        fedgrid.run("fedsls", model="mlp")
+@pytest.mark.parametrize("method", ["fedsls", "fedsls_dynamic"])
+def test_a_model_without_convolutions_has_no_saliency(method):
+    for model in ("mlp", "char_lstm"):
+        with pytest.raises(UsageError, match="encodes the maps of convolutions"):
+            checks.check_model(method, {method: {}}, model)

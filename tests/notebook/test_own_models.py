@@ -1,5 +1,6 @@
 """Features of samples, and the models of clients, of finished runs; `fedgrid features`."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,11 @@ def recorded(result: fedgrid.Result) -> list[float]:
 def test_the_model_of_a_client_has_the_accuracy_that_was_recorded(method, results):
     made = fedgrid.run(method, results=results, **OWN)
     assert accuracies(made) == pytest.approx(recorded(made))
+    assert made.own_accuracy == made.metrics["own_weighted"].iloc[-1]
+    has_server = method == "finetuned"
+    server = f"accuracy {made.accuracy:.4f}, " * has_server
+    assert f"seed0: {server}own accuracy {made.own_accuracy:.4f} after 2 rounds" in repr(made)
+    assert repr(pickle.loads(pickle.dumps(made))) == repr(made)  # from another process
 
 
 def test_clients_keep_models_that_differ():

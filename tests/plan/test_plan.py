@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ import pytest
 from snakemake.settings.types import DeploymentMethod
 
 from conftest import HERE, TABLE
+from fedgrid.plan import configuration
 from fedgrid.plan import runs as planned_runs
 from fedgrid.plan.asked import LONGEST, name_inputs, shorten
 from fedgrid.plan.configuration import Plan, variables
@@ -29,6 +32,7 @@ from fedgrid.store.identity import hash_content
 from fedgrid.store.kept import hash_rows, item_path
 from fedgrid.study.jobs import STATES_READ, memory_mb
 from fedgrid.study.reading import read_config
+from made import STUDIES
 from planned import answers, counted, jobs_of, methods_of, plan_of, product_of, snakemake, wildcards
 
 STUDY = "results/studies/fedsls/quick"
@@ -321,6 +325,24 @@ def test_the_entry_of_a_part_says_what_the_whole_study_has():
     assert seeds == {0, 1, 2}
 
 
+# -- rules --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["train", "runs_table", "results", "fedsls_table1"])
+def test_a_study_does_not_take_the_name_of_a_rule(name):
+    mine = {"products": {"table1": {}}}
+    with pytest.raises(UsageError, match="Snakemake has another rule called") as refused:
+        configuration.check_rules({**STUDIES, name: mine})
+    assert refused.value.where == f"{name}.yaml"
+    configuration.check_rules({**STUDIES, "mine": mine})
+
+
+def test_all_rules_are_known():
+    files = [HERE.parent / "Snakefile", *(HERE.parent / "workflow/rules").glob("*.smk")]
+    found = [re.findall(r"^rule (\w+):", file.read_text("utf-8"), re.MULTILINE) for file in files]
+    assert {*chain(*found)} == {*configuration.RULES}
+
+
 # -- kept runs ----------------------------------------------------------------------------------
 
 
@@ -334,7 +356,7 @@ def with_kept(plan: Plan, *methods: str) -> Plan:
             made = dict.fromkeys(("fedgrid", "code", "device", "threads", "torch"), "1")
             kinds = f"runs={hash_rows([{'round': '0'}])}"
             index[path] = {"id": str(number), "path": path, "content": content, "kinds": kinds}
-            index[path] |= made | {kept.FILES: ""}
+            index[path] |= made | dict.fromkeys(kept.OPTIONAL, "")
     return replace(plan, kept={("fedsls", "quick"): index})
 
 
@@ -350,6 +372,22 @@ def test_kept_runs_are_read_and_not_trained(tmp_path, monkeypatch):
     words = tables.words("runs", *names.values())
     assert words[words.index("--kept") + 1] == "fedsls/quick"
     assert len(words[words.index("--ids") + 1 :]) == 1
+
+
+def test_kept_runs_with_other_settings_are_told_once_and_trained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said, place = [], {"study": "fedsls", "scale": "quick", "grid": "table1"}
+    plan = with_kept(plan_of(**PART, method=["fedavg", "moon"]), "fedavg", "moon")
+    for path, entry in plan.kept["fedsls", "quick"].items():
+        entry["content"] += "0" * ("moon" in path)
+    monkeypatch.setattr(plan.snakemake, "say", lambda sentence, level: said.append(sentence))
+    tables = answers(plan).tables
+    for _ in range(2):
+        assert tables.inputs("runs")(wildcards(**place))[0].endswith("moon/seed0/metrics.csv")
+    (sentence,) = said
+    assert "made with other settings" in sentence
+    assert "fedsls-quick/digits/dir0.1/moon/seed0" in sentence
+    assert "fedavg" not in sentence
 
 
 def test_a_table_follows_its_kept_runs_and_no_others():
@@ -498,6 +536,18 @@ def test_no_result_depends_on_the_code_of_planning():
 # -- data -----------------------------------------------------------------------------------------
 
 GIVEN = [name for name in registered("datasets") if source.literal(f"datasets.{name}", "GIVEN")]
+
+
+def test_data_of_ones_own_are_missed_before_a_job_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan, runs_jobs = plan_of(), snakemake(executor_plugin="local", dryrun=False)
+    own_data.give({"datasets": {"mine": {"npz": "mine.npz"}}})
+    place, said = wildcards(dataset="mine"), list[str]()
+    with pytest.raises(UsageError, match=r"there is no file mine\.npz"):
+        Runs(replace(plan, snakemake=runs_jobs)).check_data(place)
+    monkeypatch.setattr(planned_runs, "say_last", said.append)
+    assert Runs(plan).check_data(place) == []  # a dry run
+    assert said == ["warning: datasets.mine: there is no file mine.npz"]
 
 
 @pytest.mark.parametrize("name", GIVEN)

@@ -10,10 +10,12 @@ import torch
 
 from conftest import answers, forget, said
 from fedgrid import datasets, methods, models
+from fedgrid.checking import model as measured
 from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity.setting import check_counts
 from fedgrid.runtime import names
 from fedgrid.runtime.code import contract, source
+from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.schema import make_validator
 from fedgrid.study.checks import check_keywords, check_needs, check_protocol
 from fedgrid.study.command import resolve_run, run_parser
@@ -277,6 +279,13 @@ def test_a_body_that_is_none_is_named_with_its_file(write, golden):
         models.build("mine", (1, 8, 8), 10)
 
     golden("bodies of models", answers(check, BODIES, "models/mine.py"))
+
+
+def test_a_model_that_no_run_can_have_is_told_in_a_sentence_while_it_is_measured(write):
+    write("models", "from torch import nn\ndef body(shape):\n    return nn.Flatten(), 9")
+    inputs = '{"shape": [1, 8, 8], "classes": 10, "tokens": 0}'
+    with pytest.raises(UsageError, match=r"models/mine\.py: the body gives \(2, 64\), not"):
+        measured.main("mine", inputs)
 
 
 # What a file's `body` makes, with `d` the size of an input: (module, width), or code before it.

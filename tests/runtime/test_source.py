@@ -349,7 +349,7 @@ def test_every_module_is_reached_from_an_entry_point():
     entries += ["runtime.watch.remaining", "runtime.timers", "runtime.groups"]  # of the Snakefile
     entries += ["study.given", "study.jobs"]
     entries += ["checking.plain"]  # which people write methods a second time with
-    entries += ["models._size"]  # which study.sizes runs
+    entries += ["checking.model"]  # which study.sizes runs
     entries += [f"experiments.fidelity.{stage}" for stage in ("originals", "maps", "scores")]
     by_name = ("methods", "models", "datasets", "partitions", "engine.backends", "report")
     by_name += ("commands", "plan", "runtime.watch.trackers")

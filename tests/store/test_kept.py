@@ -26,7 +26,7 @@ from conftest import ENVIRONMENT, copied
 from fedgrid.commands import collect, draw, keep
 from fedgrid.report import _product
 from fedgrid.report._kept import describe_again, describe_code, describe_kept, describe_processors
-from fedgrid.runtime.code import own_data, source
+from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import identity, keeping, kept, trained_again
 from fedgrid.store import tables as collected
@@ -232,6 +232,7 @@ def own(request, results, monkeypatch) -> tuple[str, Grid]:
     """Runs of data of one's own are kept, and gone from the results: what is changed, the grid."""
     monkeypatch.chdir(results.parent)
     monkeypatch.setenv(own_data.VARIABLE, "{}")
+    monkeypatch.setattr(own_data, "KEPT", results.parent / "reference")
     entry = {"folder": "mine"} if request.param in ("folder", "clients") else {"npz": "mine.npz"}
     if request.param == "clients":
         entry["clients"] = "clients.csv"
@@ -279,6 +280,57 @@ def test_kept_runs_of_ones_own_data_are_those_of_the_same_content(own, results):
     assert (there("runs", NOWHERE, again) is None) == (kind != "moved")
     assert (there("partition", NOWHERE, again) is None) == (kind != "moved")
     assert (there("runs", results, again) is None) == (kind != "moved")  # nor what is in results/
+
+
+def test_kept_runs_are_drawn_without_the_data_they_were_trained_on(own):
+    entry = own_data.entries()["mine"]
+    place = Path("mine") if "folder" in entry else Path("mine.npz")
+    place.rename("away")
+    source.forget()
+    again = grid_of(dataset="mine")
+    assert len(there("runs", NOWHERE, again)) == 12
+    assert source.literal("datasets.mine", "CLASSES") == 3
+    with pytest.raises(UsageError, match=f"datasets.mine: there is no .* {place}"):
+        contract.imported("datasets.mine")
+    other = {"channels": 1} if "folder" in entry else {"channels_last": True}
+    own_data.give({"datasets": {"mine": entry | other}})
+    source.forget()
+    with pytest.raises(UsageError, match=f"datasets.mine: there is no .* {place}"):
+        grid_of(dataset="mine")
+
+
+def test_two_kept_data_of_one_name_stand_for_none(own, store):
+    file = store / own_data.DESCRIBED
+    (lines,) = json.loads(file.read_text()).values()
+    other = [line.replace("CLASSES = 3", "CLASSES = 4") for line in lines]
+    (store.parent / "small").mkdir()
+    (store.parent / "small" / own_data.DESCRIBED).write_text(json.dumps({"mine": other}))
+    Path("mine").rename("away")
+    Path("mine.npz").unlink()
+    source.forget()
+    with pytest.raises(UsageError, match="kept runs have 2 different data of this name"):
+        source.text("datasets.mine")
+
+
+def test_what_a_kept_run_was_made_with_instead_is_said(own, monkeypatch):
+    index = kept.read_index(kept.store_folder("mini", "quick"))
+    make_own(1)
+    Path("clients.csv").write_text("file,client\na/a.png,other\n")
+    source.forget()
+    others = {
+        changed: kept.find_other(index, "runs", resolved(everything=grid_of("mine", **fields)))
+        for changed, fields in (("data", {}), ("both", {"rounds": 20}))
+    }
+    assert others["data"] == "trained on other data than mine has now"
+    assert others["both"] == "made with other settings"
+    said = list[str]()
+    monkeypatch.setattr(collected, "warn_once", said.append)
+    there("runs", NOWHERE, grid_of("mine"))
+    (sentence,) = said
+    assert "kept runs of mini at the quick scale that were trained on other data" in sentence
+    assert "mini/mine/dir0.1/fedavg/seed0" in sentence
+    assert sentence.endswith(" and 1 more")
+    assert kept.find_other(index, "runs", resolved("fedavg", 7, own[1])) == ""
 
 
 def test_a_run_that_ended_in_an_infinite_loss_stays_one(results):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from fedgrid.runtime import files
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import kept, measured
 
@@ -52,6 +53,14 @@ def test_kept_tables_stand_for_those_of_the_same_setting_only(here, store):
         assert find(text).read_bytes() == (here / find(text).name).read_bytes()
     assert find(setting=SETTING | {"size": 32}) is None
     assert json.loads((store / measured.MADE).read_text())["versions"] == {"torch": "2.8.0"}
+
+
+def test_kept_tables_are_those_of_the_same_data_of_ones_own(here, monkeypatch):
+    monkeypatch.setattr(source, "data_of", lambda name: {"data": "0123"})
+    assert keep(here)
+    assert find()
+    monkeypatch.setattr(source, "data_of", lambda name: {"data": "4567"})
+    assert find() is None
 
 
 def test_tables_of_another_setting_are_not_kept(here, store):

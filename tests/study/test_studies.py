@@ -16,7 +16,13 @@ from fedgrid.runtime.plain_yaml import FastLoader, Loader
 from fedgrid.store import deletable
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid, read_grid
-from fedgrid.study.reading import STUDIES, read_studies, use_studies
+from fedgrid.study.reading import (
+    STUDIES,
+    add_products,
+    check_schema,
+    read_studies,
+    use_studies,
+)
 
 BLOCK = "{protocol: short, dataset: digits, partition: [dir0.1], method: [fedavg, prox], seed: [0]}"
 STUDY = f"""title: mine
@@ -95,6 +101,20 @@ def test_a_study_with_a_mistake_ends_only_what_uses_it(text, tmp_path):
             look_up("xyz")
     with pytest.raises(UsageError, match=r"wrong\.yaml"):
         use_studies(read_studies(tmp_path), Grid, "wrong").runs("wrong", "quick", "main")
+
+
+def test_a_block_without_seeds_and_an_unknown_study_are_refused_where_they_stand():
+    block = dict.fromkeys(("protocol", "dataset", "partition", "method"), "a") | {"seed": []}
+    with pytest.raises(UsageError, match=r"^mine: seed: \[\] "):
+        check_schema("mine", block, "study", "block")
+    with pytest.raises(UsageError, match=r"^the configuration: no study is called `my`"):
+        add_products({"mine": {"products": {}}}, {"study": "my"})
+
+
+@pytest.mark.parametrize("name", ["a:b", "this and that", "-x"])
+def test_the_name_of_a_study_is_like_other_names(name, tmp_path):
+    (tmp_path / f"{name}.yaml").write_text(STUDY)
+    assert "is not a name: letters, digits" in str(read_studies(tmp_path).left_out[name])
 
 
 def test_studies_that_give_a_name_two_meanings_are_left_out_but_for_the_asked_one(tmp_path):

@@ -35,7 +35,8 @@ from fedgrid.method import (
     Start,
     Step,
 )
-from fedgrid.runtime.names import registered
+from fedgrid.runtime.names import UsageError, registered
+from fedgrid.study import grid
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.reading import merge_configs, read_config, read_study
@@ -297,6 +298,18 @@ def test_the_gallery_has_every_product_with_its_command():
         for product, of in about["products"].items():
             assert page.count(f"**{product}**. "), (study, product)
             assert {*of["formats"]} & {*re.findall(rf"results/{product}\.(\w+)`", page)}
+
+
+def test_a_study_with_a_mistake_is_left_out_of_the_lists(monkeypatch, request):
+    wrong = STUDIES["fedsls"] | {"title": "wrong", "protocols": {}, "tuned": {"no": {}}}
+    monkeypatch.setattr(grid, "read_studies", lambda: STUDIES | {"wrong": wrong})
+    request.addfinalizer(hooks.everything.cache_clear)
+    hooks.everything.cache_clear()
+    for page in (hooks.studies(), hooks.papers()):
+        assert "`fedsls`" in page
+        assert "wrong" not in page
+    with pytest.raises(UsageError, match=r"wrong\.yaml"):
+        hooks.figures("wrong")
 
 
 def test_every_method_is_in_one_section_of_the_list():

@@ -45,7 +45,7 @@ from fedgrid.runtime.resolved import MethodParts, Protocol
 from fedgrid.study.protocol import PROTOCOL
 from fedgrid.training.build import build_part, check_method
 
-METHODS = PACKAGE / "methods"
+FILES = frozenset((PACKAGE / "methods", PACKAGE / "models"))  # in which a line is the one at fault
 ROUNDS = 2
 MANY = 6  # rounds of a run that is resumed in each; some mistakes begin late
 SIZES = (2, 9, 4, 0, 10)  # an empty client, one with less than a batch, and padded batches
@@ -323,7 +323,7 @@ def describe_problem(problem: Exception) -> str:
     if isinstance(problem, UsageError):
         return str(problem)
     frames = traceback.extract_tb(problem.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(METHODS)]
+    own = [frame for frame in frames if not FILES.isdisjoint(Path(frame.filename).parents)]
     where = (own or frames)[-1]
     place = f"{Path(where.filename).name}, line {where.lineno}"
     return f"{place}: {shown_error(problem)}{hint(problem, ())}"

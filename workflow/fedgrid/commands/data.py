@@ -16,17 +16,22 @@ number stands for which name.
 from pathlib import Path
 
 from fedgrid.runtime import cli, records
+from fedgrid.runtime.code import own_data
 from fedgrid.stages.data import decode
+from fedgrid.study.grid import read_names
 from fedgrid.study.jobs import dataset_modules
+from fedgrid.study.reading import CONFIG
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
     """Run the command; UsageError if the dataset is unknown, missing or damaged."""
     parser = cli.parser(__doc__)
-    parser.add_argument("dataset", help="a file of fedgrid/datasets, such as cifar10")
+    parser.add_argument("dataset", help="such as cifar10, or data of your own")
     parser.add_argument("--root", type=Path, default=cli.DATA, help="folder of the originals")
     parser.add_argument("--out", type=Path, help="default: results/data/<dataset>")
     asked = parser.parse_args(arguments)
+    if asked.dataset not in own_data.list_datasets():
+        read_names(CONFIG)  # a study may name it
     out = asked.out or Path("results/data") / asked.dataset
     made = decode(asked.dataset, asked.root, out)
     return records.Work(made, code=dataset_modules(asked.dataset))

@@ -1,5 +1,6 @@
 """The result of a run in a notebook: tables, model, settings, and the models of its clients."""
 
+import math
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -181,10 +182,23 @@ class Result:
         """The accuracy of the last evaluated round, in 0..1; NaN if the server has no model."""
         return float(self.metrics["accuracy"].iloc[-1])
 
+    @property
+    def own_accuracy(self) -> float:
+        """The mean accuracy of clients' own models on their own tests in the last evaluated round.
+
+        It is in 0..1, and clients count by their test samples; NaN if clients have no own models.
+        """
+        if not (self.own_models.exist and "own_weighted" in self.metrics):
+            return float("nan")
+        return float(self.metrics["own_weighted"].iloc[-1])
+
     def __repr__(self) -> str:
         name, rounds = RUN.format(**self.spec["name"]), self.summary["rounds"]
         lost = self.summary["diverged"]
-        score = f"diverged in round {lost}" if lost else f"accuracy {self.accuracy:.4f}"
+        found = {"accuracy": self.accuracy, "own accuracy": self.own_accuracy}
+        there = {words: value for words, value in found.items() if not math.isnan(value)}
+        said = ", ".join(f"{words} {value:.4f}" for words, value in there.items())
+        score = f"diverged in round {lost}" if lost else said or "accuracy nan"
         return (
             f"<fedgrid run {name}: {score} after {rounds} rounds, {self.summary['seconds']:.1f} s>"
         )

@@ -25,19 +25,21 @@ IMPORTED: dict[str, bytes] = {}  # the hashes of files whose modules this proces
 def isolate_settings() -> Iterator[None]:
     """Run as in a new process, and restore the notebook's settings at the end.
 
-    They are those of `fresh_state`, the handler of SIGTERM, and the environment's variable for own
+    They are those of `fresh_state`, the handler of SIGTERM, and the environment's variables for own
     data.
     """
-    handler, given = signal.getsignal(signal.SIGTERM), os.environ.get(own_data.VARIABLE)
+    handler = signal.getsignal(signal.SIGTERM)
+    given = {name: os.environ.get(name) for name in (own_data.VARIABLE, own_data.OF_STUDIES)}
     try:
         with fresh_state():
             yield
     finally:
         if signal.getsignal(signal.SIGTERM) is not handler:  # only the main thread may set one
             signal.signal(signal.SIGTERM, handler)
-        os.environ.pop(own_data.VARIABLE, None)
-        if given is not None:
-            os.environ[own_data.VARIABLE] = given
+        for name, value in given.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
         remember_imports()
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from logging import WARNING
@@ -18,6 +18,7 @@ from fedgrid.store.kept import Entry, read_index, store_folder
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import STATES_READ
+from fedgrid.study.paths import COLLECTED
 from fedgrid.study.reading import (
     GIVEN,
     Studies,
@@ -29,6 +30,12 @@ from fedgrid.study.reading import (
 from fedgrid.study.records import Study
 
 WHOLE = "results/studies/{study}/{scale}"  # the products of a study, and its experiments
+
+# The rules of Snakemake that belong to no study.
+RULES = (
+    *("all", "data", "weights", "partition", "pretrain", "saliency", "latents", "train"),
+    *("interpolation", "originals", "maps", "scores", "costs"),
+)
 
 Checks = dict[str, Callable[[dict], None]]  # of the settings of experiments, by name
 
@@ -79,6 +86,7 @@ def make_plan(config: dict, files: dict[Path, dict], snakemake: Invocation, chec
         grid = Grid(studies, config)
         kept = read_indices(studies) if config.get("kept", True) else {}
         check_experiments(studies, checks)
+        check_rules(studies)
         return Plan(config, grid.studies, grid, kept, snakemake)
 
     return use_studies(studies, plan, config["study"], partial(snakemake.say, level=WARNING))
@@ -102,6 +110,26 @@ def check_experiments(studies: Mapping[str, Study], checks: Checks) -> None:
             for name in checks.keys() & of_scale.keys():
                 with within(f"{study}.yaml: scales.{scale}.{name}"):
                     checks[name](of_scale[name])
+
+
+def check_rules(studies: Mapping[str, Study]) -> None:
+    """Refuse a study that would have a rule of Snakemake with the name of another rule."""
+    products = {name for about in studies.values() for name in about["products"]}
+    seen = {*RULES, *(f"{kind}_table" for kind in COLLECTED), *name_rules("results", products)}
+    for study, about in studies.items():
+        own = name_rules(study, about["products"])
+        if taken := sorted(seen.intersection(own)):
+            raise UsageError(
+                f"{study}.yaml: Snakemake has another rule called {taken[0]}: give the study, or "
+                "its product, another name",
+                where=f"{study}.yaml",
+            )
+        seen.update(own)
+
+
+def name_rules(study: str, products: Iterable[str]) -> list[str]:
+    """Return the names of the rules of a study and its products (`rules/report.smk`)."""
+    return [study, *(f"{study}_{name}{one}" for name in products for one in ("", "_one"))]
 
 
 def beside(folder: str, path: str) -> str:

@@ -7,6 +7,7 @@ Snakemake's directives take it.
 import json
 import os
 from contextlib import suppress
+from logging import WARNING
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,12 @@ from fedgrid.partitions import (
 from fedgrid.plan.asked import Asked, asked, per_job
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.runtime import forced, machine
-from fedgrid.runtime.code import source
+from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Names, Run
 from fedgrid.runtime.watch.failures import say_last
 from fedgrid.store.identity import is_finished
-from fedgrid.store.kept import Entry, find_kept
+from fedgrid.store.kept import Entry, describe_others, find_kept, find_other
 from fedgrid.study.jobs import (
     dataset_modules,
     fingerprint_stages,
@@ -38,7 +39,7 @@ from fedgrid.study.jobs import (
     run_of_stage,
     state_gb,
 )
-from fedgrid.study.paths import PARTITION, RUN, held_fields, input_paths
+from fedgrid.study.paths import OF_RUN, PARTITION, RUN, held_fields, input_paths
 from fedgrid.study.protocol import ANY, ANY_METHOD, AXES, known_before
 from fedgrid.study.resolving import remember_answers
 from fedgrid.study.selection import read_seed
@@ -117,24 +118,32 @@ class Runs:
         return {"data": f"results/data/{dataset}/meta.json"}
 
     @remember_answers
-    def say_once(self, sentence: str) -> None:
-        self.plan.snakemake.say(sentence)
+    def say_once(self, sentence: str, *level: int) -> None:
+        self.plan.snakemake.say(sentence, *level)
 
     def check_data(self, wildcards) -> list[str]:
         """Return no inputs of the decoded data; refuse files that are missing and not downloaded.
 
         A dry run warns: the files may be on another machine.
         """
-        module = f"datasets.{wildcards.dataset}"
-        root = os.path.expanduser(self.plan.config["data_root"])
-        patterns = source.literal(module, "GIVEN", ())
         is_made = Path(f"results/data/{wildcards.dataset}/meta.json").exists()
-        if patterns and not (is_made or any(one for p in patterns for one in Path(root).glob(p))):
-            sentence = source.literal(module, "MISSING", "{}").format(root)
-            if self.plan.snakemake.will_run:
-                raise UsageError(sentence)
+        sentence = "" if is_made else self.find_missing(wildcards.dataset)
+        if sentence and self.plan.snakemake.will_run:
+            raise UsageError(sentence)
+        if sentence:
             say_last(f"warning: {sentence}")
         return []
+
+    def find_missing(self, dataset: str) -> str:
+        """Return a sentence if files of a dataset are missing that nothing downloads, or ""."""
+        module = f"datasets.{dataset}"
+        if source.is_own(module):
+            return own_data.find_missing(dataset)
+        root = os.path.expanduser(self.plan.config["data_root"])
+        patterns = source.literal(module, "GIVEN", ())
+        if not patterns or any(one for p in patterns for one in Path(root).glob(p)):
+            return ""
+        return source.literal(module, "MISSING", "{}").format(root)
 
     def first_name(self, run: Run) -> Names | None:
         """Return the names under which a resolved run is trained, if these are not its own."""
@@ -172,6 +181,19 @@ class Runs:
         run = self.resolve_names(names)
         entry = find_kept(index, kind, run)
         return None if entry and is_finished(kind, run, Path("results")) else entry
+
+    def tell_others(self, kind: str, study: str, scale: str, runs: list[Names]) -> None:
+        """Say which of these runs are kept with other data or settings, and are trained."""
+        index, others = self.plan.kept.get((study, scale), {}), {}
+        for names in runs if index and kind in OF_RUN else ():
+            if self.kept_entry(kind, study, scale, key := tuple(names.items())):
+                continue
+            run = self.resolve_names(key)
+            reason = find_other(index, kind, run)
+            if reason and not is_finished(kind, run, Path("results")):
+                others[RUN.format(**names)] = reason
+        for sentence in describe_others(study, scale, others):
+            self.say_once(sentence, WARNING)
 
     # -- settings and code -----------------------------------------------------------------------
 

@@ -47,8 +47,9 @@ class Tables:
 
         An id is followed by what has changed in the code since the run was made, if anything has.
         """
-        found = {}
-        for run in self.plan.grid.runs(study, scale, grid):
+        found, runs = {}, self.plan.grid.runs(study, scale, grid)
+        self.runs.tell_others(kind, study, scale, runs)
+        for run in runs:
             names = tuple(run.items())
             if entry := self.runs.kept_entry(kind, study, scale, names):
                 found[int(entry["id"])] = find_changed_code(entry, self.runs.resolve_names(names))

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedgrid.runtime import files, machine
+from fedgrid.runtime import files, machine, records
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_facts, hash_text
 from fedgrid.runtime.resolved import Run
-from fedgrid.study.jobs import run_of_stage, stage_modules
+from fedgrid.study.jobs import dataset_modules, run_of_stage, stage_modules
 from fedgrid.study.paths import OF_RUN, RUN, collected_path, collecting_stage
 from fedgrid.study.protocol import PROTOCOL
 
@@ -67,13 +67,14 @@ def hash_content(kind: str, run: Run) -> str:
 def is_finished(kind: str, run: Run, results: Path) -> bool:
     """Whether `results` holds a run's output of a kind, made with these settings.
 
-    Only a run's summary says what it was made with; other files have it in their path.
+    Only a run's summary says what it was made with; other files have it in their path, but for data
+    of one's own, which their records know.
     """
     names, protocol = run["name"], {**run["protocol"], "cells": run["cells"]}
-    if not (results / collected_path(kind, names, protocol)).exists():
+    if not (made := results / collected_path(kind, names, protocol)).exists():
         return False
     if kind not in OF_RUN:
-        return True
+        return "data" not in run or is_of_today(made, run["dataset"], results)
     try:
         then = json.loads((results / "runs" / RUN.format(**names) / "summary.json").read_text())
         then = then["run"]
@@ -83,6 +84,22 @@ def is_finished(kind: str, run: Run, results: Path) -> bool:
         return hash_content("runs", then) == hash_content("runs", run)
     except (KeyError, TypeError, AttributeError):  # a field of today was not there then
         return False
+
+
+def is_of_today(made: Path, dataset: str, results: Path) -> bool:
+    """Whether a file was made of the data of one's own that are there now, by the records.
+
+    A file without a record was made by other means, and is taken as it is.
+    """
+    decoded = results / "data" / dataset / "meta.json"
+    try:
+        of_file, of_data = (json.loads(records.path(path).read_text()) for path in (made, decoded))
+        code = of_data["code"]["fingerprint"]
+        return code == source.fingerprint(*dataset_modules(dataset)) and not any(
+            changed_inputs(of_file, results)
+        )
+    except (OSError, ValueError, KeyError):
+        return True
 
 
 # -- code and inputs, by a record -----------------------------------------------------------------

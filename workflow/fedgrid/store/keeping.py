@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fedgrid import __version__
 from fedgrid.runtime import files
+from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import known
 from fedgrid.runtime.resolved import Run
 from fedgrid.store import identity, kept
@@ -72,7 +73,8 @@ def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str,
             "id": before["id"],
             "kinds": kept.write_pairs(hashes),
         }
-    write_store(folder, index, tables)
+    own = {item.run["dataset"] for item in items.values() if kept.DATA in item.run}
+    write_store(folder, index, tables, {name: source.text(f"datasets.{name}") for name in own})
     return index
 
 
@@ -91,8 +93,9 @@ def write_value(value: Any) -> str:
 
 def describe_item(path: str, kind: str, run: Run, results: Path) -> kept.Entry:
     """Describe an item for the index, without id and kinds; for a run also what made it."""
-    entry = dict.fromkeys((*kept.COLUMNS, kept.FILES), "") | {
+    entry = dict.fromkeys((*kept.COLUMNS, *kept.OPTIONAL), "") | {
         "path": path,
+        kept.DATA: run.get("data", ""),
         "content": identity.hash_content(kind, run),
     }
     if path.startswith("runs/"):
@@ -112,8 +115,12 @@ def read_makers(summary: Path) -> kept.Entry:
     return {name: write_value(value) for name, value in facts.items()}
 
 
-def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows]]) -> None:
+def write_store(
+    folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows]], data: dict[str, str]
+) -> None:
     """Write all tables of a folder, sorted by path; they replace the old ones when all are written.
+
+    The code of data of one's own, by name, is added to what is described already.
 
     The index replaces its file last, because it says which rows are kept. For this it is entered
     first, as a stack of contexts closes in reverse order.
@@ -121,8 +128,13 @@ def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows
     order = [index[path] for path in sorted(index)]
     with ExitStack() as all_of:
         index_file = all_of.enter_context(files.replacing(folder / kept.INDEX))
-        columns = [*kept.COLUMNS, *[kept.FILES] * any(entry[kept.FILES] for entry in order)]
+        more = [name for name in kept.OPTIONAL if any(entry[name] for entry in order)]
+        columns = [*kept.COLUMNS, *more]
         write_rows(index_file, columns, [{name: e[name] for name in columns} for e in order])
+        if described := own_data.read_described(file := folder / own_data.DESCRIBED) | data:
+            lines = {name: code.splitlines() for name, code in sorted(described.items())}
+            written = json.dumps(lines, indent=1, ensure_ascii=False) + "\n"
+            all_of.enter_context(files.replacing(file)).write_text(written, encoding="utf-8")
         for kind, by_id in tables.items():
             rows = [{"id": e["id"]} | row for e in order for row in by_id.get(e["id"], ())]
             path = folder / f"{kind}.csv"

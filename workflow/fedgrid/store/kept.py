@@ -13,12 +13,13 @@ depends on. The index has a hash of the content, and a hash of the item's rows o
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from fedgrid.runtime.hashes import hash_facts
-from fedgrid.runtime.names import UsageError, shown
+from fedgrid.runtime.names import UsageError, list_some, shown
 from fedgrid.runtime.resolved import Run
 from fedgrid.store.identity import hash_content, list_changed_code
 from fedgrid.study.paths import COLLECTED, collected_path
@@ -28,6 +29,9 @@ INDEX = "index.csv"
 MAKERS = ("fedgrid", "code", "device", "threads", "torch")  # versions, code and machine of a run
 COLUMNS = ("id", "path", "content", "kinds", *MAKERS, "seconds", "rounds", "diverged")
 FILES = "method_files"  # the fingerprints of a method's files; runs kept earlier have none
+DATA = "data"  # the hash of data of one's own (`source.data_of`); empty for others
+OPTIONAL = (FILES, DATA)  # columns of an index that has something in them
+SHOWN = 3  # runs that a sentence names
 CHANGED = "code_changed"  # the column with what has changed in the code since a kept run was made
 MEND = "restore the folder from the repository, or delete it and keep the runs again"
 
@@ -36,6 +40,7 @@ FORMS = {  # of values that are read as more than text
     "kinds": re.compile("([a-z]+=[0-9a-f]+( [a-z]+=[0-9a-f]+)*)?"),
     "seconds": re.compile(r"([0-9.]+(e[+-]?[0-9]+)?)?"),
     FILES: re.compile(r"(\w+=[0-9a-f]+( \w+=[0-9a-f]+)*)?"),
+    DATA: re.compile("([0-9a-f]+)?"),
 }
 
 Entry = dict[str, str]  # a row of the index
@@ -68,7 +73,7 @@ def read_index(folder: Path) -> dict[str, Entry]:
     path = folder / INDEX
     if not folder.exists():
         return {}
-    rows = [{FILES: ""} | row for row in read_rows(path, COLUMNS)]
+    rows = [dict.fromkeys(OPTIONAL, "") | row for row in read_rows(path, COLUMNS)]
     for column in ("id", "path"):
         counted = Counter(row[column] for row in rows)
         if twice := {value for value, times in counted.items() if times > 1}:
@@ -111,6 +116,29 @@ def find_kept(index: dict[str, Entry], kind: str, run: Run) -> Entry | None:
     if entry and kind in read_hashes(entry) and entry["content"] == hash_content(kind, run):
         return entry
     return None
+
+
+def find_other(index: dict[str, Entry], kind: str, run: Run) -> str:
+    """Return what the entry of a run's path was made with instead: other data, other settings.
+
+    It is empty if there is no such entry, or if it stands for the run.
+    """
+    entry = index.get(item_path(kind, run)) if index else None
+    if not entry or kind not in read_hashes(entry) or find_kept(index, kind, run):
+        return ""
+    then: Any = {**run, DATA: entry[DATA]}
+    if entry[DATA] and hash_content(kind, then) == entry["content"]:
+        return f"trained on other data than {run['dataset']} has now"
+    return "made with other settings"
+
+
+def describe_others(study: str, scale: str, others: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each reason why kept runs are not used; `others` has it by run."""
+    return [
+        f"kept runs of {study} at the {scale} scale that were {reason} are not used: "
+        f"{list_some(sorted(name for name, one in others.items() if one == reason), SHOWN)}"
+        for reason in sorted({*others.values()})
+    ]
 
 
 def find_changed_code(entry: Entry, run: Run) -> str:

@@ -2,7 +2,8 @@
 
 The folder <study>/<scale>/<experiment>/ of kept runs has its tables and MADE: the setting that they
 were made with, their checksums, and code and versions. They stand for a measurement of
-today only if the setting is the same. The Snakefile imports this: no pandas.
+today only if the setting is the same, and so are data of one's own that it names. The Snakefile
+imports this: no pandas.
 """
 
 import json
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgrid.runtime import files
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import kept
 
@@ -28,11 +30,17 @@ def find_measured(study: str, scale: str, text: str, setting: dict[str, Any]) ->
     if "/" not in text or not made.exists():
         return None
     facts = json.loads(made.read_text("utf-8"))
-    if facts["setting"] != setting:
+    if (facts["setting"], facts.get("data", {})) != (setting, hash_data(setting)):
         return None
     if not path.exists() or files.checksum(path) != facts["outputs"].get(path.name):
         raise UsageError(f"{path} is missing or is not the file that was kept: {kept.MEND}")
     return path
+
+
+def hash_data(setting: dict[str, Any]) -> dict[str, str]:
+    """Return the hash of each dataset of one's own in a setting, by name."""
+    names = [*setting.get("images", ()), *filter(None, [setting.get("dataset")])]
+    return {name: hashed["data"] for name in names if (hashed := source.data_of(name))}
 
 
 def keep_measured(study: str, scale: str, text: str, setting: dict[str, Any], here: Path) -> bool:
@@ -44,7 +52,9 @@ def keep_measured(study: str, scale: str, text: str, setting: dict[str, Any], he
             folder.mkdir(parents=True, exist_ok=True)
             for name in record["outputs"]:
                 shutil.copy(here.with_name(name), folder / name)
-            facts = {"setting": setting} | {key: record.get(key) for key in FACTS}
+            facts = {"setting": setting, "data": hash_data(setting)} | {
+                key: record.get(key) for key in FACTS
+            }
             with files.replacing(folder / MADE) as temporary:
                 temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
             return True

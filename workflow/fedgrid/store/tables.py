@@ -5,21 +5,34 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgrid.federation import array_files
 from fedgrid.partitions import EACH_WRITER
+from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.runtime.resolved import Fields, Names
 from fedgrid.store import identity, kept
 from fedgrid.study.grid import Grid
-from fedgrid.study.paths import COUNTED, SUMMED, TEXTS, UNTESTED, collected_path, collecting_stage
+from fedgrid.study.paths import (
+    COUNTED,
+    OF_RUN,
+    RUN,
+    SUMMED,
+    TEXTS,
+    UNTESTED,
+    collected_path,
+    collecting_stage,
+)
 from fedgrid.study.protocol import PROTOCOL
 
 if TYPE_CHECKING:
     import pandas as pd
+
+warn_once = cache(cli.warn)  # several tables are of the same runs
 
 
 def read_store(
@@ -58,12 +71,13 @@ def collect_finished(
 ) -> "pd.DataFrame | None":
     """Collect a table from those runs of a grid that are finished in `results` or kept.
 
-    Return None if there is no such run. The column `kept` says which runs are kept.
+    Return None if there is no such run. The column `kept` says which runs are kept. A warning
+    names those that are kept with other data or settings.
     """
     runs = everything.runs(study, scale, grid)
     protocols = everything.list_protocols(everything.narrow_blocks(study, scale, grid))
     index = kept.read_index(kept.store_folder(study, scale))
-    available, ids = [], {}
+    available, ids, others = [], {}, {}
     for path, names in find_files(kind, runs, protocols, results):
         run = everything.resolve(names)
         if identity.is_finished(kind, run, results):
@@ -71,6 +85,10 @@ def collect_finished(
         elif entry := kept.find_kept(index, kind, run):
             available.append((path, names))
             ids[entry["id"]] = kept.find_changed_code(entry, run)
+        elif kind in OF_RUN and (reason := kept.find_other(index, kind, run)):
+            others[RUN.format(**run["name"])] = reason
+    for sentence in kept.describe_others(study, scale, others):
+        warn_once(sentence)
     if not available:
         return None
     stored = read_store(kind, f"{study}/{scale}", ids, results) if ids else {}

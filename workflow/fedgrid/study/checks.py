@@ -320,19 +320,25 @@ def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None
 
 
 def check_model(name: str, method: MethodParts, model: str) -> None:
-    encodes = any("saliency" in needs for needs in list_stated(method, "NEEDS", ()))
-    if encodes and not source.literal(f"models.{model}", "CONVOLUTIONS", True):
+    alone = any(list_stated(method, "INDEPENDENT", False))
+    encodes = alone or any("saliency" in needs for needs in list_stated(method, "NEEDS", ()))
+    if encodes and not has_maps(model):
         raise UsageError(
             f"method `{name}` encodes the maps of convolutions, and the model {model} has none: "
             "choose a model with convolutions, such as cnn"
         )
-    alone = any(list_stated(method, "INDEPENDENT", False))
     if alone and not source.literal(f"models.{model}", "INDEPENDENT", True):
         raise UsageError(
             f"method `{name}` encodes every image by itself, but the BatchNorm of the model "
             f"{model} mixes the images of a batch: choose a model with running statistics, such "
             "as resnet18"
         )
+
+
+def has_maps(model: str) -> bool:
+    """Whether a model has maps of convolutions; one for tokens has none."""
+    reads_tokens = source.literal(f"models.{model}", "TOKENS", False)
+    return source.literal(f"models.{model}", "CONVOLUTIONS", True) and not reads_tokens
 
 
 def check_blocks(name: str, method: MethodParts, model: str) -> None:

@@ -73,8 +73,11 @@ def check_config(name: str, config: dict, required: bool = True) -> None:
 
 
 def add_products(studies: Mapping[str, Study], config: dict) -> None:
-    study = config["study"]
-    products = Studies(studies).named(study)["products"]
+    study, every = config["study"], Studies(studies)
+    if study not in every.left_out:
+        with within(GIVEN):
+            known("study", study, every)
+    products = every.named(study)["products"]
     for name, entry in (config.get("products") or {}).items():
         if name in products:
             raise UsageError(
@@ -176,6 +179,7 @@ def read_study(path: Path) -> Study:
 
     `reference` and the entries of `curves` are replaced by the rows of the tables that they name.
     """
+    check_schema(path.name, path.stem, "study", "name")
     study = read_yaml(path)
     if isinstance(study, dict):
         study |= read_kept(path, study)

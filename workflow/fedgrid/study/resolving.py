@@ -62,6 +62,7 @@ class Resolver:
             **{f"{study}.yaml": about for study, about in studies.items()},
             GIVEN: config,
         }
+        own_data.give_studies(merge_datasets(studies))
         merged = (merge_entries(key, self.files) for key in ("protocols", "variants", "tuned"))
         self.protocols, self.variants, self.tuned = merged
         given = (fields.get("by_method", ()) for fields in self.protocols.values())
@@ -391,6 +392,17 @@ def merge_entries(key: str, sources: dict[str, Mapping[str, Any]]) -> dict[str, 
                     where=name if name == GIVEN else f"{owner} and {name}",
                 )
     return found
+
+
+def merge_datasets(studies: Mapping[str, Study]) -> dict[str, Fields]:
+    """Return the data of one's own that studies name, without those of the configuration."""
+    of_studies = {
+        file: {"datasets": own_data.checked(about.get("datasets"), file)}
+        for study, about in studies.items()
+        if (file := f"{study}.yaml")
+    }
+    found = merge_entries("datasets", of_studies | {GIVEN: {"datasets": own_data.given()}})
+    return {name: entry for name, entry in found.items() if name not in own_data.given()}
 
 
 def list_blocks(about: Study) -> list[Block]:

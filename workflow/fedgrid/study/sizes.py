@@ -1,8 +1,8 @@
 """Measure the sizes of models, once for each model and shape of inputs.
 
-The Snakefile does not import torch, so `models/_size.py` measures in a process of its own, which
-takes some seconds. The sizes are stored in the user's cache folder, by the fingerprint of the
-model's code. A dry run measures and stores them, too.
+The Snakefile does not import torch, so `checking/model.py` tries and measures a model in a process
+of its own, which takes some seconds. The sizes are stored in the user's cache folder, by the
+fingerprint of the model's code. A dry run measures and stores them, too.
 """
 
 import json
@@ -30,7 +30,7 @@ def measure_sizes(model: str, inputs: str) -> dict[str, float]:
     noted = notes.place_note(f"{model}-{hash_text(f'{code} {inputs}')}.json")
     with suppress(OSError, ValueError):
         return json.loads(noted.read_text())
-    command = [sys.executable, "-m", "fedgrid.models._size", model, inputs]
+    command = [sys.executable, "-m", "fedgrid.checking.model", model, inputs]
     paths = os.pathsep.join(
         [str(source.ROOT.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     )

@@ -1,4 +1,4 @@
-"""Data of one's own: entries of a configuration, each of which stands for a file of datasets/.
+"""Data of one's own: entries of a configuration or a study that stand for files of datasets/.
 
     datasets:
       flowers: {folder: /data/flowers, size: 32}
@@ -7,6 +7,7 @@
 `dataset` returns what such a file would have: its constants, and a `load` that leads to
 `datasets/_folder.py` or `datasets/_npz.py`. The constant CONTENT is a hash of what is in the files,
 so that other data make other results; the place and the times of the files are no part of it.
+Where the files are not, what is kept with the runs that were trained on them stands for them.
 The Snakefile imports this: no torch, and numpy only if there are such data.
 """
 
@@ -23,10 +24,13 @@ from typing import Any, NamedTuple
 
 from fedgrid.runtime import notes
 from fedgrid.runtime.hashes import hash_text
-from fedgrid.runtime.names import PACKAGE, UsageError, registered, shown
+from fedgrid.runtime.names import HOME, PACKAGE, UsageError, registered, shown
 from fedgrid.runtime.own_config import CONFIG, is_own
 
-VARIABLE = "FEDGRID_OWN_DATA"  # the entries as JSON: what the Snakefile tells its jobs
+KEPT = HOME / "studies" / "reference"  # the folder of kept runs
+DESCRIBED = "datasets.json"  # the file of a folder of kept runs with the code of data, by name
+# Variables with entries as JSON, of the configuration and of studies: the Snakefile tells its jobs.
+VARIABLE, OF_STUDIES = "FEDGRID_OWN_DATA", "FEDGRID_STUDY_DATA"
 # What an entry can be, and the options that are read of each.
 KINDS = {
     "folder": ("size", "channels", "test", "clients"),
@@ -35,7 +39,12 @@ KINDS = {
 
 
 def entries() -> dict[str, dict[str, Any]]:
-    """Return the entries by name: those of the Snakefile, or else of this folder's config.yaml."""
+    """Return the entries by name: those of studies, as far as they are read, and `given`."""
+    return json.loads(os.environ.get(OF_STUDIES) or "{}") | given()
+
+
+def given() -> dict[str, dict[str, Any]]:
+    """Return the entries of the Snakefile's configuration, or else of this folder's config.yaml."""
     if (given := os.environ.get(VARIABLE)) is not None:
         return json.loads(given)
     return dict(entries_in(config_text()))
@@ -74,48 +83,55 @@ def entries_in(text: str) -> dict[str, dict[str, Any]]:
     return checked(read.get("datasets")) if isinstance(read, dict) else {}
 
 
-def checked(given: Any) -> dict[str, dict[str, Any]]:
-    """Return what a configuration has under `datasets`; UsageError unless it is entries."""
+def checked(given: Any, of: str = "the configuration") -> dict[str, dict[str, Any]]:
+    """Return what a configuration or a study has under `datasets`.
+
+    UsageError for what is no entry, and for one that has the name of a file of datasets/.
+    """
     if not isinstance(given or {}, dict):
         raise UsageError(
-            f"`datasets` of the configuration is {shown(repr(given))}, not entries with names: "
+            f"`datasets` of {of} is {shown(repr(given))}, not entries with names: "
             "write `datasets: {flowers: {folder: PATH}}`, or `dataset` for names of datasets"
         )
     for name, entry in (given or {}).items():
         if not isinstance(entry, dict):
             raise UsageError(
-                f"datasets.{name} of the configuration is {shown(repr(entry))}, not an entry: "
-                f"write `{name}: {{folder: PATH}}` or `{name}: {{npz: PATH}}`"
+                f"datasets.{name} of {of} is {shown(repr(entry))}, not an entry: write `{name}: "
+                f"{{folder: PATH}}` or `{name}: {{npz: PATH}}`",
+                where=of,
+            )
+        if (PACKAGE / "datasets" / f"{name}.py").exists():
+            raise UsageError(
+                f"datasets.{name} of {of} has the name of a dataset of fedgrid: give it another "
+                "name",
+                where=of,
             )
         kinds = [kind for kind in KINDS if kind in entry]
         read = {option for kind in kinds for option in (kind, *KINDS[kind])}
         if kinds and (unread := [key for key in entry if key not in read]):
             raise UsageError(
-                f"datasets.{name} of the configuration has `{shown(unread[0])}`, which is not read "
-                f"of a `{kinds[0]}`: remove it; the options are {', '.join(KINDS[kinds[0]])}"
+                f"datasets.{name} of {of} has `{shown(unread[0])}`, which is not read of a "
+                f"`{kinds[0]}`: remove it; the options are {', '.join(KINDS[kinds[0]])}",
+                where=of,
             )
     return dict(given or {})
 
 
 def give(config: dict[str, Any]) -> dict[str, Any]:
-    """Make a configuration's entries known; return it with names in place of `folder:PATH`.
-
-    UsageError for what is no entry, and for one that has the name of a file of datasets/.
-    """
+    """Make a configuration's entries known; return it with names in place of `folder:PATH`."""
     there = checked(config.get("datasets"))
     asked = config.get("dataset") or []
     if isinstance(asked, str | list) and ":" in str(asked):
         if isinstance(asked, str):
             asked = (asked[1:-1] if asked.startswith("[") else asked).split(",")
         asked = [named(str(one).strip(), there) for one in asked]
-    for name in there:
-        if (PACKAGE / "datasets" / f"{name}.py").exists():
-            raise UsageError(
-                f"datasets.{name} of the configuration has the name of a dataset of fedgrid: give "
-                "it another name"
-            )
     os.environ[VARIABLE] = json.dumps(there, sort_keys=True)
     return config | {"datasets": there} | ({"dataset": asked} if asked else {})
+
+
+def give_studies(there: dict[str, dict[str, Any]]) -> None:
+    """Make the entries of studies known, in place of those of studies that were read before."""
+    os.environ[OF_STUDIES] = json.dumps(there, sort_keys=True)
 
 
 def named(text: str, there: dict[str, dict[str, Any]]) -> str:
@@ -161,27 +177,69 @@ class OwnDataset(NamedTuple):
 
 
 def dataset(name: str) -> OwnDataset:
-    """Return what an entry stands for; UsageError if it does not fit."""
+    """Return what an entry stands for; UsageError if it does not fit, or its files are missing."""
+    kind, options = read_entry(name)
+    if missing := find_missing(name):
+        raise UsageError(missing)
+    place = place_of(name, kind)
+    reader = import_module(f"fedgrid.datasets._{kind}")  # of an upper layer, and it imports numpy
+    states = [content(place, reader.read_by(place))]
+    if options.get("clients"):
+        clients = place_of(name, "clients")
+        states += [content(clients, [clients])]
+    constants: dict[str, Any] = {"TRAIN": None, "TEST": None, "STATISTICS": {}}
+    constants |= reader.describe(name, place, entries()[name])
+    constants |= {"CONTENT": hash_text("".join(states)), "OPTIONS": options}
+    return OwnDataset(name, f"datasets._{kind}", constants)
+
+
+def read_entry(name: str) -> tuple[str, dict[str, Any]]:
+    """Return the kind of an entry, and its options without places; UsageError for no kind."""
     entry = entries()[name]
     kinds = [kind for kind in KINDS if isinstance(entry.get(kind), str)]
     if len(kinds) != 1:
         raise UsageError(f"datasets.{name} needs either `folder` or `npz`, a path")
-    kind, place = kinds[0], place_of(name, kinds[0])
-    if kind == "folder" and not place.is_dir():
-        raise UsageError(f"datasets.{name}: there is no folder {place}")
-    if not place.exists():
-        raise UsageError(f"datasets.{name}: there is no file {place}")
-    reader = import_module(f"fedgrid.datasets._{kind}")  # of an upper layer, and it imports numpy
     options = {key: value for key, value in sorted(entry.items()) if key not in KINDS}
-    states = [content(place, reader.read_by(place))]
-    if entry.get("clients"):
-        clients = place_of(name, "clients")
-        states += [content(clients, [clients])]
-        options["clients"] = True  # its place changes nothing
-    constants: dict[str, Any] = {"TRAIN": None, "TEST": None, "STATISTICS": {}}
-    constants |= reader.describe(name, place, entry)
-    constants |= {"CONTENT": hash_text("".join(states)), "OPTIONS": options}
-    return OwnDataset(name, f"datasets._{kind}", constants)
+    return kinds[0], options | ({"clients": True} if options.get("clients") else {})
+
+
+def find_missing(name: str) -> str:
+    """Return a sentence if what an entry names is not there; "" if it is."""
+    kind, _ = read_entry(name)
+    place = place_of(name, kind)
+    is_there = place.is_dir() if kind == "folder" else place.exists()
+    what = "folder" if kind == "folder" else "file"
+    return "" if is_there else f"datasets.{name}: there is no {what} {place}"
+
+
+def find_code(name: str) -> str:
+    """Return the code of an entry's data; if they are missing, that of data of kept runs.
+
+    These are of the entry's name, kind and options. UsageError if there are none, or several.
+    """
+    if not (missing := find_missing(name)):
+        return dataset(name).code
+    kind, options = read_entry(name)
+    start, end = f"from fedgrid.datasets._{kind} import load\n", f"\nOPTIONS = {options!r}\n"
+    every = (read_described(file).get(name, "") for file in sorted(KEPT.glob(f"*/*/{DESCRIBED}")))
+    found = {code for code in every if code.startswith(start) and code.endswith(end)}
+    if len(found) > 1:
+        raise UsageError(f"{missing}, and kept runs have {len(found)} different data of this name")
+    if not found:
+        raise UsageError(missing)
+    return found.pop()
+
+
+def read_described(file: Path) -> dict[str, str]:
+    """Return the code of the data that runs of a folder were trained on, by name."""
+    try:
+        lines = json.loads(file.read_text("utf-8")) if file.exists() else {}
+        return {name: "".join(f"{line}\n" for line in of) for name, of in lines.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as problem:
+        raise UsageError(
+            f"{file} cannot be read ({problem}): restore it from the repository, or delete it and "
+            "keep the runs again"
+        ) from None
 
 
 def place_of(name: str, key: str) -> Path:

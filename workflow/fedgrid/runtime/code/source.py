@@ -59,7 +59,7 @@ def data_of(dataset: str) -> dict[str, str]:
 
 def text(module: str) -> str:
     if is_own(module):
-        return own_data.dataset(module.partition(".")[2]).code
+        return own_data.find_code(module.partition(".")[2])
     return decode_source(path(module).read_bytes())
 
 
