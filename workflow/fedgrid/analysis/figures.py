@@ -14,11 +14,15 @@ import numpy as np
 import pandas as pd
 from matplotlib import font_manager
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter
 
 from fedgrid.analysis.looks import BOLD
 from fedgrid.analysis.scores import CELL
+from fedgrid.analysis.symbols import write_symbols
 from fedgrid.partitions import write_label
 from fedgrid.runtime import cli
 from fedgrid.runtime.names import PACKAGE
@@ -35,6 +39,8 @@ ROW = 4  # panels of different datasets in a row, at most
 COLUMN = PAGE["column"]
 LABEL, LINE = 7, 8  # points: the size of a label at the end of a line, and the room for it
 LETTER, KEY, ENTRY = 0.052, 0.47, 0.16  # inches: a letter, the sign of a legend's entry, its height
+SPAN = 8  # largest value by the smallest, beyond which an axis is logarithmic
+CONTRAST = 4.5  # of text to white, at least (WCAG 2.2, level AA)
 MANY = 4  # lines in a panel, beyond which only bold ones have a band
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs every glyph
 # For reproducible bytes.
@@ -160,6 +166,34 @@ def name_rounds(panels: Iterable[Axes]) -> None:
 
 def use_whole_numbers(axis: Any) -> None:
     axis.get_major_locator().set_params(integer=True)
+
+
+def use_scale(axis: Any, values: pd.Series) -> bool:
+    """Make an axis logarithmic, and return True, if its values need it.
+
+    They do if all are positive and the largest is more than SPAN times the smallest.
+    """
+    needed = bool(0 < values.min() * SPAN < values.max())
+    if needed:
+        getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    return needed
+
+
+def darken(colour: str) -> str:
+    """Return a colour for text on white: the given one, or a darker one of enough contrast.
+
+    The contrast is that of WCAG 2.2, from relative luminances.
+    """
+    while compute_contrast(colour) < CONTRAST:
+        colour = to_hex(0.97 * np.array(to_rgb(colour)))
+    return colour
+
+
+def compute_contrast(colour: str) -> float:
+    """Return the contrast of a colour to white, from 1 to 21."""
+    parts = np.array(to_rgb(colour))
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(1.05 / (linear @ [0.2126, 0.7152, 0.0722] + 0.05))
 
 
 def make_blank() -> Figure:
@@ -293,10 +327,14 @@ def name_lines(panels: Iterable[Axes]) -> None:
 def prepare(figure: Figure) -> None:
     """Prepare a figure for its layout.
 
-    Powers at logarithmic axes are formulas, unlike all other texts. Lines without any number have
+    Symbols in texts are Greek letters. Powers at logarithmic axes are formulas, unlike all other texts. Lines without any number have
     no marks, whose places Matplotlib cannot compute.
     """
+    for text in figure.findobj(Text):
+        text.set_text(write_symbols(text.get_text()))
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(named := axis.get_major_formatter(), FixedFormatter):
+            named.seq = [write_symbols(str(text)) for text in named.seq]
         if axis.get_scale() == "log":
             for tick in (*axis.get_major_ticks(MOST), *axis.get_minor_ticks(9 * MOST)):
                 tick.label1.set_parse_math(True)
@@ -334,7 +372,7 @@ def place_labels(axes: Axes, ends: list[tuple[Any, str]]) -> list[Any]:
         colour = line.get_color()
         texts.append(axes.annotate(
             name, end, xycoords=line.get_transform(), xytext=(1.04, 0.5),
-            textcoords="axes fraction", va="center", ha="left", size=LABEL, color=colour,
+            textcoords="axes fraction", va="center", ha="left", size=LABEL, color=darken(colour),
             annotation_clip=False,
             weight="bold" if line.get_linewidth() == BOLD else "normal",
             arrowprops=arrow | {"color": colour, "alpha": 0.6},

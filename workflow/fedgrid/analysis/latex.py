@@ -5,7 +5,6 @@ graphicx and siunitx (version 3). It also compiles by itself: outside a document
 """
 
 import re
-from unicodedata import lookup
 
 import pandas as pd
 
@@ -17,6 +16,7 @@ from fedgrid.analysis.readable import (
     list_levels,
     write_cells,
 )
+from fedgrid.analysis.symbols import LETTERS, write_symbols
 from fedgrid.study.records import Study
 
 BEGIN = r"""% Needs \usepackage{array, booktabs, graphicx, siunitx}, with version 3 of siunitx.
@@ -40,25 +40,17 @@ FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"  # no w
 END = "\\ifdefined\\endoftable\\expandafter\\endoftable\\fi\n"
 LATIN = {*map(chr, range(0x180)), *map(chr, range(0x2010, 0x203B)), "\u20ac", "\u2122"}
 LONG = 40  # characters of a text that is broken into lines
-GREEK = (
-    *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda"),
-    *("mu", "nu", "xi", "pi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega"),
-)
 CAPITALS = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega")
 MEAN = re.compile(rf"({NUMBER})(?: ± ({NUMBER}))?")  # with its deviation
-VALUE = re.compile(r"([A-Za-z_]+?)_? ?= ?([-+.\w]+)")
+VALUE = re.compile(r"([A-Za-zα-ω_]+?)_? ?= ?([-+\u2212.\w]+)")
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
 SPECIAL |= {"<": "$<$", ">": "$>$", "\u00b1": r"$\pm$", "\u2212": "$-$", "\u2026": r"\dots{}"}
 SPECIAL |= {"\n": " ", "[": "{[}", "\u00d7": r"$\times$", "\u221e": r"$\infty$"}
 SPECIAL |= {"\u221a": r"$\surd$"}
 SPECIAL |= {"\u2264": r"$\le$", "\u2265": r"$\ge$", "\u2248": r"$\approx$", "\u2260": r"$\ne$"}
-# Unicode writes lambda without its b.
-SPECIAL |= {
-    lookup(f"GREEK {case} LETTER {name.upper().replace('LAMBDA', 'LAMDA')}"): f"$\\{name}$"
-    for case, names in (("SMALL", GREEK), ("CAPITAL", CAPITALS))
-    for name in names
-}
+SPECIAL |= {letter: f"$\\{name}$" for name, letter in LETTERS.items()}
+SPECIAL |= {LETTERS[name.lower()].upper(): f"$\\{name}$" for name in CAPITALS}
 
 
 def write_table(
@@ -126,7 +118,7 @@ def align_column(texts) -> str:
 
 def write_latex(text: str) -> str:
     """Return a text in LaTeX; `alpha=0.1` becomes a formula."""
-    pieces, end = [], 0
+    pieces, end, text = [], 0, write_symbols(text)
     for match in VALUE.finditer(text):
         pieces += [escape_letters(text[end : match.start()]), write_formula(*match.groups())]
         end = match.end()
@@ -144,10 +136,10 @@ def list_foreign(text: str) -> str:
 
 def write_formula(name: str, value: str) -> str:
     """Return `name = value` as a formula; a name that is no symbol is upright."""
-    symbol = f"\\{name}" if name in GREEK else name
-    symbol = symbol if len(name) == 1 or name in GREEK else f"\\mathrm{{{escape_letters(name)}}}"
+    written = escape_letters(name)
+    symbol = written.strip("$") if len(name) == 1 else f"\\mathrm{{{written}}}"
     end = value[len(value.rstrip(".")) :]  # the full stop of a sentence
-    shown = value.rstrip(".")
+    shown = value.rstrip(".").replace("\u2212", "-")
     if re.fullmatch(NUMBER, shown):
         shown = f"\\num{{{shown}}}" if "e" in shown else shown
     else:

@@ -125,6 +125,7 @@ def write_caption(caption: Callable, best: dict | None, table) -> str:
     runs.
     """
     from fedgrid.analysis import choice, tables
+    from fedgrid.analysis.symbols import write_symbols
 
     shown = drop_kept(table)
     parts = [caption(shown)]
@@ -132,7 +133,7 @@ def write_caption(caption: Callable, best: dict | None, table) -> str:
         parts.append(choice.describe_choice(best))
     parts[-1] += tables.describe_empty(shown)
     parts += [table[name].iloc[0] for name in (CITED, KEPT) if name in table and len(table)]
-    return " ".join(filter(None, parts))
+    return write_symbols(" ".join(filter(None, parts)))
 
 
 def draw_table(product: SimpleNamespace, tables: dict, study: Study, scale: str):
