@@ -1,7 +1,7 @@
 """What all figures share: one style, sizes, panels, names of lines, and reproducible files."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cache, partial
 from itertools import cycle
@@ -426,14 +426,21 @@ def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label:
 def legend(
     figure: Figure, panels: Iterable[Axes], columns: int = 5, order: Iterable[str] = ()
 ) -> None:
-    """Add one legend above all panels, in which every name occurs once; those in `order` first.
-
-    The figure becomes higher by the legend.
-    """
+    """Add one legend above all panels, in which every name occurs once; those in `order` first."""
     handles: dict = dict.fromkeys(order)
     for axes in panels:
         handles |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
-    handles = {name: handle for name, handle in handles.items() if handle is not None}
+    present = {name: handle for name, handle in handles.items() if handle is not None}
+    add_legend(figure, present, columns)
+
+
+def explain_signs(figure: Figure, signs: Mapping[str, tuple[Any, dict]]) -> None:
+    """Add a legend of those signs that are shown; each name has whether it is, and the look."""
+    add_legend(figure, {n: Line2D([], [], **look) for n, (shown, look) in signs.items() if shown})
+
+
+def add_legend(figure: Figure, handles: dict[str, Any], columns: int = 5) -> None:
+    """Add a legend, if it has entries, above all panels; the figure becomes higher by it."""
     if handles:
         columns = fit_legend([*handles], figure.get_figwidth(), columns)
         rows = -(-len(handles) // columns)
