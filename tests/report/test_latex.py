@@ -16,8 +16,10 @@ from made import STUDIES, STUDY
 EVERY = {"ranked": lambda row, column: True}
 
 
-def write(wide: pd.DataFrame, study: dict = STUDY, caption: str = "All.", **options) -> str:
-    return latex.write_table(wide, study, caption, "mine", **EVERY | options)
+def write(
+    wide: pd.DataFrame, study: dict = STUDY, caption: str = "All.", note: str = "", **options
+) -> str:
+    return latex.write_table(wide, study, (caption, note), "mine", **EVERY | options)
 
 
 def body(text: str) -> list[str]:
@@ -59,7 +61,7 @@ def test_without_two_different_numbers_nothing_is_marked(texts):
 
 def test_what_is_not_compared_is_not_marked():
     wide = pd.DataFrame({("d", "ours"): ["1.0", "2.0"], ("d", "published"): ["9.0", "8.0"]})
-    rows = body(latex.write_table(wide, {}, "", "x", table1.ranked))
+    rows = body(latex.write_table(wide, {}, ("", ""), "x", table1.ranked))
     assert r"\best{\num{2.0}} & \num{8.0}" in rows[1]
     assert r"\num{9.0} \\" in rows[0]
     assert comparison.ranked(("FedAvg", "ours"), ()) > comparison.ranked(("FedAvg", "smoothed"), ())
@@ -111,6 +113,13 @@ def test_the_caption_says_the_scale_and_is_escaped():
     assert r"\label{tab:mine}" in text
 
 
+def test_a_note_stands_below_the_table():
+    text = write(column("1.0", "2.0"), note="Of 2 runs 2 are kept.")
+    caption, table, note = (text.index(part) for part in ("All.", "midrule", "Of 2 runs"))
+    assert caption < table < note
+    assert "parbox" not in write(column("1.0", "2.0"))
+
+
 # -- files ----------------------------------------------------------------------------------------
 
 
@@ -141,7 +150,7 @@ HOSTILE = pd.DataFrame(
 @pytest.mark.slow
 def test_a_file_compiles_by_itself_and_inside_a_paper(tmp_path):
     path = tmp_path / "mine.tex"
-    path.write_text(write(HOSTILE, caption="50 % of alpha=0.1 & more_"))
+    path.write_text(write(HOSTILE, caption="50 % of alpha=0.1 & more_", note="Kept: 1 & 2_."))
     said = compiled(path)
     assert "Overfull" not in said
     paper = tmp_path / "paper.tex"

@@ -54,11 +54,16 @@ SPECIAL |= {LETTERS[name.lower()].upper(): f"$\\{name}$" for name in CAPITALS}
 
 
 def write_table(
-    wide: pd.DataFrame, study: Study, caption: str, name: str, ranked: Ranked, lowest: bool = False
+    wide: pd.DataFrame,
+    study: Study,
+    words: tuple[str, str],
+    name: str,
+    ranked: Ranked,
+    lowest: bool = False,
 ) -> str:
     """Return a laid-out table as LaTeX, with the label `tab:<name>`.
 
-    Cells are texts. In each column, the best of the `ranked` numbers, which is the `lowest` or the
+    `words` are its caption and a note, which stands below it. Cells are texts. In each column, the best of the `ranked` numbers, which is the `lowest` or the
     highest, is bold, and the second best underlined; equal numbers are marked alike.
     """
     cells = write_cells(wide)
@@ -73,8 +78,10 @@ def write_table(
         multirow_align="naive",
     )  # fmt: skip
     head = "\\begin{table}[t]\n\\centering\n" + MARKS
-    titled = f"\\caption{{{write_latex(caption)}}}\n\\label{{tab:{name}}}\n"
-    return f"{BEGIN}{head}{titled}{FIT}%\n{body.strip()}%\n}}\n\\end{{table}}\n{END}"
+    caption, note = map(write_latex, words)
+    titled = f"\\caption{{{caption}}}\n\\label{{tab:{name}}}\n"
+    below = f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize {note}}}\n" * bool(note)
+    return f"{BEGIN}{head}{titled}{FIT}%\n{body.strip()}%\n}}\n{below}\\end{{table}}\n{END}"
 
 
 # -- cells ----------------------------------------------------------------------------------------

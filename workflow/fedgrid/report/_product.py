@@ -55,7 +55,9 @@ def explain_no_rows(product: SimpleNamespace, reason: str):
     from fedgrid.analysis import figures
 
     stand_in = SimpleNamespace(
-        caption=lambda table: NO_ROWS.format(reason), wide=lambda table: table.iloc[:0]
+        caption=lambda table: NO_ROWS.format(reason),
+        note=lambda table: "",
+        wide=lambda table: table.iloc[:0],
     )
     if hasattr(product, "plot"):
         stand_in.plot = lambda table, study: figures.make_blank()
@@ -85,11 +87,12 @@ def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
     if hasattr(loaded, "caption"):
         chosen = loaded.best or options.get(BEST)
         loaded.caption = partial(write_caption, loaded.caption, chosen)
+    loaded.note = write_note
     return loaded
 
 
 def describe_kept(product: str, paths: dict[str, Path], tables: dict, store: Path) -> str:
-    """Write what the caption of a product says of kept runs; "" if no source has any.
+    """Write what the note of a product says of kept runs; "" if no source has any.
 
     A warning says what has changed in the code since they were made. The folder of a source is its
     kind. A source in any other folder counts as a table of runs.
@@ -119,11 +122,7 @@ def drop_kept(table):
 
 
 def write_caption(caption: Callable, best: dict | None, table) -> str:
-    """Write a product's caption with what any product may have.
-
-    This is how runs were chosen, why cells are empty, the sources of published values, and kept
-    runs.
-    """
+    """Write a product's caption, also how its runs were chosen and why cells are empty."""
     from fedgrid.analysis import choice, tables
     from fedgrid.analysis.symbols import write_symbols
 
@@ -132,8 +131,13 @@ def write_caption(caption: Callable, best: dict | None, table) -> str:
     if best is not None:
         parts.append(choice.describe_choice(best))
     parts[-1] += tables.describe_empty(shown)
-    parts += [table[name].iloc[0] for name in (CITED, KEPT) if name in table and len(table)]
-    return write_symbols(" ".join(filter(None, parts)))
+    return write_symbols(" ".join(parts))
+
+
+def write_note(table) -> str:
+    """Write from where a table's values are: published ones, and kept runs; "" if it has none."""
+    found = [table[name].iloc[0] for name in (CITED, KEPT) if name in table and len(table)]
+    return " ".join(filter(None, found))
 
 
 def draw_table(product: SimpleNamespace, tables: dict, study: Study, scale: str):
@@ -174,7 +178,7 @@ def write_text(product, path: Path, columns: int | None = None) -> str:
         return NO_ROWS.format(table[NOTHING].iloc[0])
     try:
         body = write_body(lay_out(product, table), columns) if len(table) else ""
-        return f"{product.caption(table)}\n\n{body}".strip()
+        return "\n\n".join(filter(None, (product.caption(table), body, product.note(table))))
     except KeyError as problem:
         if problem.args[0] in table:
             raise
