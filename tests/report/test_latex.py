@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 
 from fedgrid.analysis import latex
-from fedgrid.report import comparison
+from fedgrid.report import _formats, comparison
 from fedgrid.report.fedsls import table1
 from made import STUDIES, STUDY
+from made_products import draw_product, list_products
 
 EVERY = {"ranked": lambda row, column: True}
 
@@ -139,6 +140,10 @@ def compiled(path: Path) -> str:
     return done.stdout
 
 
+PACKAGES = r"""\documentclass[twocolumn]{article}
+\usepackage[T1]{fontenc}
+\usepackage{array,booktabs,graphicx,siunitx}
+"""
 HOSTILE = pd.DataFrame(
     {("a_b%", "alpha=0.1", "ours"): ["95.08 ± 1.10", "1/3 diverged", "7.00 ± 12.00"],
      ("a_b%", "s=2", "published"): ["", "95.08", "a & b $ # { } ~ ^ \\ µ"],
@@ -155,12 +160,31 @@ def test_a_file_compiles_by_itself_and_inside_a_paper(tmp_path):
     assert "Overfull" not in said
     paper = tmp_path / "paper.tex"
     paper.write_text(
-        r"\documentclass[twocolumn]{article}\usepackage[T1]{fontenc}"
-        r"\usepackage{array,booktabs,graphicx,siunitx}"
-        r"\begin{document}One\input{mine}two\input{mine}three.\end{document}"
+        PACKAGES + r"\begin{document}One\input{mine}two\input{mine}three.\end{document}"
     )
     compiled(paper)
     assert (tmp_path / "paper.pdf").stat().st_size > 0
+
+
+@pytest.mark.slow
+def test_the_tables_of_all_products_compile_in_one_document(tmp_path):
+    names = []
+    for study, name in (one.values for one in list_products()):
+        product = draw_product(study, name)
+        if hasattr(product, "wide"):
+            names.append(f"{study}-{name}")
+            table = product.table.assign(kept="Kept: 1 & 2_.")
+            _formats.write_tex(product, table, tmp_path / f"{names[-1]}.tex", STUDIES[study])
+    tables = "\\clearpage\n".join(f"\\input{{{name}}}" for name in names)
+    paper = tmp_path / "paper.tex"
+    paper.write_text(f"{PACKAGES}\\begin{{document}}{tables}\\end{{document}}")
+    said = compiled(paper)
+    assert "Overfull \\hbox" not in said
+
+
+def test_a_name_that_is_missing_in_an_index_is_written():
+    index = pd.MultiIndex.from_tuples([("fedavg", None), ("moon", "a")], names=["method", "of"])
+    assert len(body(write(pd.DataFrame({"x": ["1", "2"]}, index=index)))) == 2
 
 
 @pytest.mark.parametrize("study", STUDIES)

@@ -108,7 +108,7 @@ def write_cell(text: str, match: re.Match | None, widest: int) -> str:
 def align_columns(cells: pd.DataFrame) -> str:
     """Return the alignment of all columns: numbers to the right, long texts in lines."""
     return "".join(
-        [align_column(level.astype(str)) for level in list_levels(cells.index)]
+        [align_column(level.map(str)) for level in list_levels(cells.index)]
         + [align_column(cells.iloc[:, at]) for at in range(cells.shape[1])]
     )
 
