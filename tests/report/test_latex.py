@@ -20,7 +20,7 @@ EVERY = {"ranked": lambda row, column: True}
 def write(
     wide: pd.DataFrame, study: dict = STUDY, caption: str = "All.", note: str = "", **options
 ) -> str:
-    return latex.write_table(wide, study, (caption, note), "mine", **EVERY | options)
+    return latex.write_table([wide], study, (caption, note), "mine", **EVERY | options)
 
 
 def body(text: str) -> list[str]:
@@ -62,7 +62,7 @@ def test_without_two_different_numbers_nothing_is_marked(texts):
 
 def test_what_is_not_compared_is_not_marked():
     wide = pd.DataFrame({("d", "ours"): ["1.0", "2.0"], ("d", "published"): ["9.0", "8.0"]})
-    rows = body(latex.write_table(wide, {}, ("", ""), "x", table1.ranked))
+    rows = body(latex.write_table([wide], {}, ("", ""), "x", table1.ranked))
     assert r"\best{\num{2.0}} & \num{8.0}" in rows[1]
     assert r"\num{9.0} \\" in rows[0]
     assert comparison.ranked(("FedAvg", "ours"), ()) > comparison.ranked(("FedAvg", "smoothed"), ())

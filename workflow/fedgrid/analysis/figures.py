@@ -18,14 +18,15 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter
+from matplotlib.ticker import FuncFormatter
 
 from fedgrid.analysis.looks import BOLD
 from fedgrid.analysis.scores import CELL
 from fedgrid.analysis.symbols import write_symbols
 from fedgrid.partitions import write_label
 from fedgrid.runtime import cli
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.code import source
+from fedgrid.runtime.names import PACKAGE, registered
 from fedgrid.study.records import Study
 
 WIDTH, HEIGHT = 2.3, 2.0  # inches of a panel
@@ -40,6 +41,7 @@ COLUMN = PAGE["column"]
 LABEL, LINE = 7, 8  # points: the size of a label at the end of a line, and the room for it
 LETTER, KEY, ENTRY = 0.052, 0.47, 0.16  # inches: a letter, the sign of a legend's entry, its height
 SPAN = 8  # largest value by the smallest, beyond which an axis is logarithmic
+DARKER = 0.97  # of a colour, in a step
 CONTRAST = 4.5  # of text to white, at least (WCAG 2.2, level AA)
 MANY = 4  # lines in a panel, beyond which only bold ones have a band
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs every glyph
@@ -185,7 +187,8 @@ def darken(colour: str) -> str:
     The contrast is that of WCAG 2.2, from relative luminances.
     """
     while compute_contrast(colour) < CONTRAST:
-        colour = to_hex(0.97 * np.array(to_rgb(colour)))
+        red, green, blue = to_rgb(colour)
+        colour = to_hex((DARKER * red, DARKER * green, DARKER * blue))
     return colour
 
 
@@ -214,13 +217,20 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def label(study: Study, name: str, axis: str = "") -> str:
-    """Return the study's label of a name, or the name if it has none.
+    """Return the study's label of a name, or NAME in the file of a method, or the name.
 
     `labels.protocols` of the study is used for the axis `protocol` first.
     """
     labels = study.get("labels", {})
     of_axis = labels.get("protocols", {}) if axis == "protocol" else {}
-    return of_axis.get(name) or labels.get(name, name)
+    return of_axis.get(name) or labels.get(name) or read_name(name, axis)
+
+
+def read_name(name: str, axis: str) -> str:
+    """Return a method's name as its paper writes it, if its file has it as NAME."""
+    if axis in ("dataset", "protocol") or name not in registered("methods"):
+        return name
+    return source.literal(f"methods.{name}", "NAME", name)
 
 
 def add_labels(table: pd.DataFrame, study: Study, axes: Iterable[str]) -> None:
@@ -327,20 +337,27 @@ def name_lines(panels: Iterable[Axes]) -> None:
 def prepare(figure: Figure) -> None:
     """Prepare a figure for its layout.
 
-    Symbols in texts are Greek letters. Powers at logarithmic axes are formulas, unlike all other texts. Lines without any number have
-    no marks, whose places Matplotlib cannot compute.
+    Symbols in texts are Greek letters. Powers at logarithmic axes are formulas, unlike all other
+    texts. Lines without any number have no marks, whose places Matplotlib cannot compute.
     """
     for text in figure.findobj(Text):
         text.set_text(write_symbols(text.get_text()))
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-        if isinstance(named := axis.get_major_formatter(), FixedFormatter):
-            named.seq = [write_symbols(str(text)) for text in named.seq]
+        if type(named := axis.get_major_formatter()) is FuncFormatter:  # of texts at the axis
+            axis.set_major_formatter(SymbolFormatter(named))
         if axis.get_scale() == "log":
             for tick in (*axis.get_major_ticks(MOST), *axis.get_minor_ticks(9 * MOST)):
                 tick.label1.set_parse_math(True)
     for line in figure.findobj(Line2D):
         if not np.isfinite(np.asarray(line.get_ydata(), float)).any():
             line.set_markevery(None)
+
+
+class SymbolFormatter(FuncFormatter):
+    """Writes texts at an axis with symbols."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return write_symbols(super().__call__(x, pos))
 
 
 def merge_equal(axes: Axes) -> list[tuple[Any, str]]:

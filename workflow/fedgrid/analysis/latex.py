@@ -5,6 +5,7 @@ graphicx and siunitx (version 3). It also compiles by itself: outside a document
 """
 
 import re
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -37,12 +38,13 @@ MARKS = r"""\sisetup{reset-math-version = false}
 \providecommand{\secondbest}[1]{\underline{#1}}
 """
 FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"  # no wider than the text
+BELOW = "\\par\\smallskip\n"
 END = "\\ifdefined\\endoftable\\expandafter\\endoftable\\fi\n"
 LATIN = {*map(chr, range(0x180)), *map(chr, range(0x2010, 0x203B)), "\u20ac", "\u2122"}
 LONG = 40  # characters of a text that is broken into lines
 CAPITALS = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega")
 MEAN = re.compile(rf"({NUMBER})(?: ± ({NUMBER}))?")  # with its deviation
-VALUE = re.compile(r"([A-Za-zα-ω_]+?)_? ?= ?([-+\u2212.\w]+)")
+VALUE = re.compile(rf"([A-Za-z_{''.join(LETTERS.values())}]+?)_? ?= ?([-+\u2212.\w]+)")
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
 SPECIAL |= {"<": "$<$", ">": "$>$", "\u00b1": r"$\pm$", "\u2212": "$-$", "\u2026": r"\dots{}"}
@@ -54,18 +56,28 @@ SPECIAL |= {LETTERS[name.lower()].upper(): f"$\\{name}$" for name in CAPITALS}
 
 
 def write_table(
-    wide: pd.DataFrame,
+    wides: Sequence[pd.DataFrame],
     study: Study,
     words: tuple[str, str],
     name: str,
     ranked: Ranked,
     lowest: bool = False,
 ) -> str:
-    """Return a laid-out table as LaTeX, with the label `tab:<name>`.
+    """Return laid-out tables, one below the other, as LaTeX with the label `tab:<name>`.
 
-    `words` are its caption and a note, which stands below it. Cells are texts. In each column, the best of the `ranked` numbers, which is the `lowest` or the
-    highest, is bold, and the second best underlined; equal numbers are marked alike.
+    `words` are their caption and a note, which stands below them. Cells are texts. In each column,
+    the best of the `ranked` numbers, which is the `lowest` or the highest, is bold, and the second
+    best underlined; equal numbers are marked alike.
     """
+    bodies = [f"{FIT}%\n{write_body(wide, study, ranked, lowest)}%\n}}\n" for wide in wides]
+    head = "\\begin{table}[t]\n\\centering\n" + MARKS
+    caption, note = map(write_latex, words)
+    titled = f"\\caption{{{caption}}}\n\\label{{tab:{name}}}\n"
+    below = f"{BELOW}\\parbox{{\\linewidth}}{{\\footnotesize {note}}}\n" * bool(note)
+    return f"{BEGIN}{head}{titled}{BELOW.join(bodies)}{below}\\end{{table}}\n{END}"
+
+
+def write_body(wide: pd.DataFrame, study: Study, ranked: Ranked, lowest: bool) -> str:
     cells = write_cells(wide)
     best, second = find_best(cells, ranked, lowest)
     texts = cells.apply(write_column, axis=0) if len(cells) else cells
@@ -73,15 +85,10 @@ def write_table(
     texts = texts.mask(second, texts.map(r"\secondbest{{{}}}".format))
     texts.index = label_index(wide.index, study, write_latex)
     texts.columns = label_index(wide.columns, study, write_latex)
-    body = texts.style.to_latex(
+    return texts.style.to_latex(
         column_format=align_columns(cells), hrules=True, sparse_index=True, multicol_align="c",
         multirow_align="naive",
-    )  # fmt: skip
-    head = "\\begin{table}[t]\n\\centering\n" + MARKS
-    caption, note = map(write_latex, words)
-    titled = f"\\caption{{{caption}}}\n\\label{{tab:{name}}}\n"
-    below = f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize {note}}}\n" * bool(note)
-    return f"{BEGIN}{head}{titled}{FIT}%\n{body.strip()}%\n}}\n{below}\\end{{table}}\n{END}"
+    ).strip()  # fmt: skip
 
 
 # -- cells ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Symbols as people write them: the letter α for the word alpha, and a real minus.
+"""Symbols as people write them: Greek letters for their names, and a real minus.
 
 Numbers in files, names of files, configuration keys and columns keep the words. Tables, captions
 and figures have the letters.
@@ -27,7 +27,7 @@ INTERVAL = re.compile(r"\S+ \[[^][]*\]")  # a number with its interval
 
 
 def write_symbols(text: str) -> str:
-    """Return a text with Greek letters for their names, as in `μ=0.1`, and real minus signs."""
+    """Return a text with Greek letters for their names, as in `mu=0.1`, and real minus signs."""
     return SYMBOL.sub(lambda found: SIGNS.get(found[0], found[0]), text)
 
 

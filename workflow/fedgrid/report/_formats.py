@@ -45,7 +45,8 @@ def write_html(product, table, path: Path, study: Study) -> None:
 
     from fedgrid.analysis import html
 
-    body = html.write_table(lay_out(product, table), study, *find_order(product, table))
+    order = find_order(product, table)
+    body = "\n<br>\n".join(html.write_table(of, study, *order) for of in lay_out(product, table))
     words = [escape(text, quote=False) for text in (product.caption(table), product.note(table))]
     page = PAGE.format(caption=words[0], body=body, note=words[1] and NOTE.format(words[1]))
     path.write_text(page, encoding="utf-8")

@@ -25,7 +25,7 @@ from fedgrid.study.products import (
 )
 from fedgrid.study.records import Product, Study
 
-FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
+FUNCTIONS = ("draw", "caption", "wide", "below", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
 CITED = "cited"  # the column with the citations of published values (`analysis/published.py`)
 NOTHING = "nothing"  # the only column of a table without rows: why there are none
@@ -177,8 +177,8 @@ def write_text(product, path: Path, columns: int | None = None) -> str:
     if NOTHING in table:
         return NO_ROWS.format(table[NOTHING].iloc[0])
     try:
-        body = write_body(lay_out(product, table), columns) if len(table) else ""
-        return "\n\n".join(filter(None, (product.caption(table), body, product.note(table))))
+        bodies = [write_body(of, columns) for of in lay_out(product, table)] if len(table) else []
+        return "\n\n".join(filter(None, (product.caption(table), *bodies, product.note(table))))
     except KeyError as problem:
         if problem.args[0] in table:
             raise
@@ -214,6 +214,9 @@ def read_table(path: Path):
         raise UsageError(f"{path} cannot be read as a table ({problem})") from problem
 
 
-def lay_out(product, table):
+def lay_out(product, table) -> list:
+    """Return what readers see of a product: its table, laid out, and one below it if it has one."""
     table = drop_kept(table)
-    return product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])
+    wide = product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])
+    below = product.below(table) if hasattr(product, "below") else None
+    return [wide] if below is None else [wide, below]

@@ -211,7 +211,8 @@ def place_values(axes: Axes, values: pd.Series) -> pd.Series:
 
 def write_ticks(axes: Axes, numbers: pd.Series) -> None:
     """Write the values at a logarithmic axis, without those that are close to a smaller one."""
-    places, shown = np.log(np.sort(numbers.unique())), []
+    places = np.log(np.sort(numbers.unique()))
+    shown: list[float] = []
     for place in places:
         if not shown or place - shown[-1] > GAP * (places[-1] - places[0]):
             shown.append(place)
