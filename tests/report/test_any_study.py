@@ -14,6 +14,7 @@ from fedgrid.partitions import write_label
 from fedgrid.report import (
     _product,
     clients,
+    comparison,
     configuration,
     convergence,
     sweep,
@@ -167,6 +168,8 @@ def test_a_cell_has_the_decimals_that_are_asked_for_or_an_interval():
     assert "95 % interval" in table.caption(found, spread="interval")
     alone = table.draw(made.run(50), STUDY, "quick")
     assert table.wide(alone, decimals=0, spread="interval").iloc[0, 0] == "50"
+    shown = comparison.wide(comparison.draw(made.run(50), made.STUDY, "quick"), decimals=1)
+    assert shown.iloc[0, 0].startswith("50.0")
     for wrong in ({"decimals": 9}, {"decimals": True}, {"spread": "sd"}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             tabled(**wrong)

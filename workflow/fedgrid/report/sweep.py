@@ -226,7 +226,9 @@ def plot_level(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
     if facts["diverged"]:
         figures.plot_crosses(axes, pd.Series([1]), colour, axes.transAxes)
         return
-    axes.axhline(facts["mean"], color=colour, linestyle="--", label=name)
+    after = looks.STYLES.index(look["linestyle"]) + 1  # the first one is dashed, not solid
+    style = looks.STYLES[after % len(looks.STYLES)]
+    axes.axhline(facts["mean"], color=colour, linestyle=style, label=name)
     low, high = facts["mean"] - deviation, facts["mean"] + deviation
     axes.axhspan(low, high, color=colour, alpha=0.12, lw=0)
 
