@@ -50,6 +50,9 @@ def test_an_interval_has_a_real_minus_and_no_line_break():
     blank = "\N{NO-BREAK SPACE}"
     assert f">{MINUS}0.50{blank}[{MINUS}1.20,{blank}0.20], p = 0.4<" in shown
     assert f">{ALPHA}<" in shown
+    two = pd.DataFrame({"x": ["-0.50 [-1.20, 0.20]", "-2.00"]}, index=["fedavg", "moon"])
+    best = html.write_table(two, {}, lambda *_: True)
+    assert f"<b>{MINUS}0.50{blank}[{MINUS}1.20,{blank}0.20]</b>" in best
     written = latex.write_table([wide], {}, ("", ""), "x", lambda *_: False)
     assert "$-$0.50 {[}$-$1.20, 0.20], $p = 0.4$" in written
     assert r"$\alpha$" in written

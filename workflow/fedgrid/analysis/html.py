@@ -34,10 +34,8 @@ def write_table(wide: pd.DataFrame, study: Study, ranked: Ranked, lowest: bool =
     """
     cells = write_cells(wide)
     best, _ = find_best(cells, ranked, lowest)
-    shown = label_cells(cells, study)
-    shown = shown.map(escape_text).mask(
-        best, shown.map(lambda text: Markup("<b>{}</b>").format(text))
-    )
+    shown = label_cells(cells, study).map(escape_text)
+    shown = shown.mask(best, shown.map(Markup("<b>{}</b>").format))
     of_words = [is_of_words(cells.iloc[:, at]) for at in range(cells.shape[1])]
     for at in (at for at, words in enumerate(of_words) if words):
         shown.isetitem(at, shown.iloc[:, at].map(mark_words))
