@@ -5,13 +5,16 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import made
 from fedgrid.analysis import fields, figures
+from fedgrid.analysis.readable import find_best, write_cells
 from fedgrid.partitions import write_label
 from fedgrid.report import (
     _product,
     clients,
+    comparison,
     configuration,
     convergence,
     sweep,
@@ -157,6 +160,28 @@ def test_a_table_of_seeds_and_one_of_no_columns():
     }
 
 
+def test_a_cell_has_the_decimals_that_are_asked_for_or_an_interval():
+    found = tabled()
+    half = stats.t.ppf(0.975, 1) * np.sqrt(2) / np.sqrt(2)  # 40 and 42
+    cell = table.wide(found, decimals=1, spread="interval").loc["FedAvg"].item()
+    assert cell == f"41.0 [{41 - half:.1f}, {41 + half:.1f}]"
+    assert "95 % interval" in table.caption(found, spread="interval")
+    alone = table.draw(made.run(50), STUDY, "quick")
+    assert table.wide(alone, decimals=0, spread="interval").iloc[0, 0] == "50"
+    shown = comparison.wide(comparison.draw(made.run(50), made.STUDY, "quick"), decimals=1)
+    assert shown.iloc[0, 0].startswith("50.0")
+    for wrong in ({"decimals": 9}, {"decimals": True}, {"spread": "sd"}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            tabled(**wrong)
+
+
+def test_chosen_values_stand_in_a_table_below():
+    found = tabled().assign(chosen="lr=0.1")
+    assert {*table.below(found).to_numpy().ravel()} == {"lr=0.1"}
+    assert "lr" not in table.wide(found).to_string()
+    assert table.below(tabled()) is None
+
+
 def private(method: str = "fedper", **names) -> pd.DataFrame:
     """A run whose server has no complete model: only clients' own models have an accuracy."""
     return made.measured({"own_mean": {8: 0.5, 10: 0.7}}, method=method, **names)
@@ -223,9 +248,9 @@ def swept(*pairs, along="mu", **options) -> pd.DataFrame:
 
 @pytest.mark.parametrize(
     ("values", "scale"),
-    [((0.01, 0.5), "linear"), ((0.01, 1), "log"), ((0, 1), "linear"), ((-1, 100), "linear")],
+    [((0.1, 0.7), "linear"), ((0.1, 1), "log"), ((0, 1), "linear"), ((-1, 100), "linear")],
 )
-def test_an_axis_over_two_decades_of_positive_numbers_is_logarithmic(values, scale):
+def test_an_axis_of_positive_numbers_that_are_far_apart_is_logarithmic(values, scale):
     low, high = values
     found = swept(grid({("prox-a", low): [50], ("prox-b", high): [60]}))
     (axes,) = plotted(sweep, found, along="mu").axes
@@ -244,9 +269,18 @@ def test_runs_that_differ_in_another_field_are_lines_of_their_own():
     found = swept(grid(MUS | PLAIN), grid(MUS | PLAIN, lr=0.3, protocol="q"))
     names = {"FedProx, lr=0.1", "FedProx, lr=0.3", "FedAvg, lr=0.1", "FedAvg, lr=0.3"}
     (axes,) = plotted(sweep, found, along="mu").axes
-    labels = [line.get_label() for line in axes.lines]
-    assert {name for name in labels if not name.startswith("_")} == names
+    lines = {line.get_label(): line for line in axes.lines}
+    assert {name for name in lines if not name.startswith("_")} == names
+    one, other = (lines[f"FedProx, lr={lr}"] for lr in (0.1, 0.3))
+    assert one.get_color() == other.get_color()
+    assert one.get_linestyle() != other.get_linestyle()
     assert found["seeds"].tolist() == [2] * 8
+
+
+def test_a_logarithmic_axis_has_the_values_that_have_room():
+    given = {(f"prox-{mu}", mu): [50] for mu in (1, 1.1, 5, 100)}
+    (axes,) = plotted(sweep, swept(grid(given)), along="mu").axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "5", "100"]
 
 
 def test_a_field_that_follows_from_the_swept_one_makes_no_line():
@@ -265,10 +299,17 @@ def test_settings_have_panels_of_their_own():
     pairs = [grid(MUS, dataset=dataset, partition=partition) for dataset, partition in places]
     figure = plotted(sweep, swept(*pairs), along="mu")
     titles = [axes.get_title() for axes in figure.axes]
-    assert titles[:3] == ["CIFAR-10, alpha=0.1", "CIFAR-10, alpha=0.5", "digits, alpha=0.1"]
+    alpha = "\N{GREEK SMALL LETTER ALPHA}"
+    expected = [f"CIFAR-10, {alpha}=0.1", f"CIFAR-10, {alpha}=0.5", f"digits, {alpha}=0.1"]
+    assert titles[:3] == expected
     assert [len(axes.lines) > 0 for axes in figure.axes] == [True, True, True, False]
     figure = plotted(sweep, swept(*pairs[:2], along=["mu", "lr"]), along=["mu", "lr"])
-    assert [axes.get_xlabel() for axes in figure.axes] == ["", "", "mu", "lr"]
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        "",
+        "",
+        "\N{GREEK SMALL LETTER MU}",
+        "lr",
+    ]
 
 
 def test_a_sweep_of_another_metric_says_so():
@@ -334,6 +375,14 @@ def test_own_models_are_chosen_by_their_own_validation_and_not_by_the_servers():
     words = "validation accuracy of clients' own models (mean over clients)"
     assert tuned.wide(found)[f"{words} (%)"].tolist() == ["90.00"]
     assert f"with the best mean {words}: 2 seeds" in tuned.caption(found)
+
+
+def test_the_best_score_of_each_setting_is_marked_in_tuned():
+    wide = tuned.wide(chosen(grid(MUS | {("moon", 1): [40, 40]}, validation={})))
+    best, second = find_best(write_cells(wide), tuned.ranked, lowest=False)
+    heads = [head for head in wide if best[head].any()]
+    assert heads == ["test accuracy (%)"]
+    assert second[heads[0]].sum() == best[heads[0]].sum() == 1
 
 
 def test_a_loss_is_chosen_by_the_validation_loss():

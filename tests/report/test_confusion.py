@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import made
+from fedgrid.analysis import figures
 from fedgrid.report import confusion
 from fedgrid.runtime.names import UsageError
 
@@ -75,3 +76,11 @@ def test_runs_that_did_not_count_it_are_refused():
     plain = counted(FIRST).drop(columns=["of_class_0", "of_class_1"])
     with pytest.raises(UsageError, match=r"metrics: \[confusion\]"):
         drawn(plain)
+
+
+def test_the_matrix_of_one_method_fills_the_width():
+    with figures.use_style():
+        figure = confusion.plot(drawn(counted(FIRST)), made.STUDY)
+        figures.prepare(figure)
+        figure.draw_without_rendering()
+    assert figure.axes[0].get_window_extent().width > 0.7 * figure.bbox.width

@@ -9,15 +9,18 @@ import pandas as pd
 import pytest
 
 from fedgrid.analysis import latex
-from fedgrid.report import comparison
+from fedgrid.report import _formats, comparison
 from fedgrid.report.fedsls import table1
 from made import STUDIES, STUDY
+from made_products import draw_product, list_products
 
 EVERY = {"ranked": lambda row, column: True}
 
 
-def write(wide: pd.DataFrame, study: dict = STUDY, caption: str = "All.", **options) -> str:
-    return latex.write_table(wide, study, caption, "mine", **EVERY | options)
+def write(
+    wide: pd.DataFrame, study: dict = STUDY, caption: str = "All.", note: str = "", **options
+) -> str:
+    return latex.write_table([wide], study, (caption, note), "mine", **EVERY | options)
 
 
 def body(text: str) -> list[str]:
@@ -59,7 +62,7 @@ def test_without_two_different_numbers_nothing_is_marked(texts):
 
 def test_what_is_not_compared_is_not_marked():
     wide = pd.DataFrame({("d", "ours"): ["1.0", "2.0"], ("d", "published"): ["9.0", "8.0"]})
-    rows = body(latex.write_table(wide, {}, "", "x", table1.ranked))
+    rows = body(latex.write_table([wide], {}, ("", ""), "x", table1.ranked))
     assert r"\best{\num{2.0}} & \num{8.0}" in rows[1]
     assert r"\num{9.0} \\" in rows[0]
     assert comparison.ranked(("FedAvg", "ours"), ()) > comparison.ranked(("FedAvg", "smoothed"), ())
@@ -111,6 +114,13 @@ def test_the_caption_says_the_scale_and_is_escaped():
     assert r"\label{tab:mine}" in text
 
 
+def test_a_note_stands_below_the_table():
+    text = write(column("1.0", "2.0"), note="Of 2 runs 2 are kept.")
+    caption, table, note = (text.index(part) for part in ("All.", "midrule", "Of 2 runs"))
+    assert caption < table < note
+    assert "parbox" not in write(column("1.0", "2.0"))
+
+
 # -- files ----------------------------------------------------------------------------------------
 
 
@@ -130,6 +140,10 @@ def compiled(path: Path) -> str:
     return done.stdout
 
 
+PACKAGES = r"""\documentclass[twocolumn]{article}
+\usepackage[T1]{fontenc}
+\usepackage{array,booktabs,graphicx,siunitx}
+"""
 HOSTILE = pd.DataFrame(
     {("a_b%", "alpha=0.1", "ours"): ["95.08 ± 1.10", "1/3 diverged", "7.00 ± 12.00"],
      ("a_b%", "s=2", "published"): ["", "95.08", "a & b $ # { } ~ ^ \\ µ"],
@@ -141,17 +155,36 @@ HOSTILE = pd.DataFrame(
 @pytest.mark.slow
 def test_a_file_compiles_by_itself_and_inside_a_paper(tmp_path):
     path = tmp_path / "mine.tex"
-    path.write_text(write(HOSTILE, caption="50 % of alpha=0.1 & more_"))
+    path.write_text(write(HOSTILE, caption="50 % of alpha=0.1 & more_", note="Kept: 1 & 2_."))
     said = compiled(path)
     assert "Overfull" not in said
     paper = tmp_path / "paper.tex"
     paper.write_text(
-        r"\documentclass[twocolumn]{article}\usepackage[T1]{fontenc}"
-        r"\usepackage{array,booktabs,graphicx,siunitx}"
-        r"\begin{document}One\input{mine}two\input{mine}three.\end{document}"
+        PACKAGES + r"\begin{document}One\input{mine}two\input{mine}three.\end{document}"
     )
     compiled(paper)
     assert (tmp_path / "paper.pdf").stat().st_size > 0
+
+
+@pytest.mark.slow
+def test_the_tables_of_all_products_compile_in_one_document(tmp_path):
+    names = []
+    for study, name in (one.values for one in list_products()):
+        product = draw_product(study, name)
+        if hasattr(product, "wide"):
+            names.append(f"{study}-{name}")
+            table = product.table.assign(kept="Kept: 1 & 2_.")
+            _formats.write_tex(product, table, tmp_path / f"{names[-1]}.tex", STUDIES[study])
+    tables = "\\clearpage\n".join(f"\\input{{{name}}}" for name in names)
+    paper = tmp_path / "paper.tex"
+    paper.write_text(f"{PACKAGES}\\begin{{document}}{tables}\\end{{document}}")
+    said = compiled(paper)
+    assert "Overfull \\hbox" not in said
+
+
+def test_a_name_that_is_missing_in_an_index_is_written():
+    index = pd.MultiIndex.from_tuples([("fedavg", None), ("moon", "a")], names=["method", "of"])
+    assert len(body(write(pd.DataFrame({"x": ["1", "2"]}, index=index)))) == 2
 
 
 @pytest.mark.parametrize("study", STUDIES)

@@ -12,7 +12,7 @@ import pytest
 
 import made
 from conftest import ENVIRONMENT
-from fedgrid.analysis import figures, latex
+from fedgrid.analysis import figures, latex, readable
 from fedgrid.report import _formats, _product
 from fedgrid.runtime.names import PACKAGE
 
@@ -140,3 +140,13 @@ def test_methods_with_one_label_are_told_apart(product):
     shown = loaded.wide(table).to_csv()
     assert "Ours (fedavg)" in shown
     assert "Ours (fedprox)" in shown
+
+
+def test_a_method_has_the_name_in_its_file_unless_the_study_has_a_label(monkeypatch):
+    stated = {("methods.fedavgm", "NAME"): "FedAvgM"}
+    read = lambda module, name, default: stated.get((module, name), default)  # noqa: E731
+    monkeypatch.setattr(figures.source, "literal", read)
+    assert figures.label({}, "fedavgm", "method") == "FedAvgM"
+    assert readable.write_name({}, "fedavgm-beta0.5") == "FedAvgM (beta=0.5)"
+    assert figures.label({"labels": {"fedavgm": "momentum"}}, "fedavgm") == "momentum"
+    assert figures.label({}, "fedavgm", "dataset") == "fedavgm"

@@ -125,7 +125,7 @@ def test_a_table_for_screens_has_labels_in_its_columns_and_marks_those_of_words(
     heads, first, second = found[1:7], found[8:14], found[15:21]
     assert [head for marked, head in heads if not marked] == ["seeds needed", "difference"]
     words = [[unescape(cell) for marked, cell in row if marked] for row in (first, second)]
-    step = "alpha=0.5 to alpha=0.1"
+    step = "alpha=0.5 to alpha=0.1".replace("alpha", "\N{GREEK SMALL LETTER ALPHA}")
     assert words[0] == ["FedAvg", "", step, "1 of 2 holds"]
     assert words[1] == ["FedSLS", "FedSL f=2", step, "none < all"]
 
@@ -430,7 +430,8 @@ def test_the_dots_of_many_clients_and_classes_are_pixels(tmp_path):
         figures.RESOLUTION, rel=0.02
     )
     said = "".join(drawing.itertext())
-    assert all(word in said for word in ("client", "class", "samples", "CIFAR-100, alpha=0.05"))
+    title = "CIFAR-100, \N{GREEK SMALL LETTER ALPHA}=0.05"
+    assert all(word in said for word in ("client", "class", "samples", title))
 
 
 def test_few_dots_are_drawn_as_lines(tmp_path):

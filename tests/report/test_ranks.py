@@ -159,7 +159,7 @@ def test_the_mean_of_the_last_models_is_a_family_of_the_same_runs():
     lacks = drawn(averaged={"mean": "fedavg"}, controls=["mean"])
     assert "mean" not in lacks.index.get_level_values("family")
     said = ranks.caption(lacks.reset_index(), averaged={"mean": "fedavg"})
-    assert "Without mean: no run has a score of the mean of the last models" in said
+    assert "Without the mean of FedAvg's last models: no run has its score" in said
     assert "Without" not in ranks.caption(table.reset_index(), averaged={"mean": "fedavg"})
 
 
@@ -227,6 +227,16 @@ def test_the_figure_has_ranks_and_the_gains_of_methods_and_placebos_in_each_cell
         own = table[table["partition"] == partition].set_index("family")["gain"]
         found = {round(x, 6) for x in marks(axes)[families.index("good")]}
         assert found == {own["good"], own["placebo"]}
+
+
+def test_the_figure_says_what_its_signs_and_units_are_and_how_many_seeds_a_panel_has():
+    table = drawn(placebos={"good": "placebo"}).reset_index()
+    figure = ranks.plot(table, made.STUDY)
+    (legend,) = figure.legends
+    assert "placebo of the method" in [text.get_text() for text in legend.get_texts()]
+    for axes in figure.axes[1:]:
+        assert axes.get_title().endswith("\n2 seeds")
+        assert axes.get_xlabel().split() == ["gain", "over", "FedAvg", "(points)"]
 
 
 def test_a_run_that_diverged_is_said_in_its_cell():

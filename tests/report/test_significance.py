@@ -96,6 +96,14 @@ def test_runs_that_all_diverged_can_be_drawn():
     assert row(table, "good", "iid")[["difference", "low", "high", "p"]].isna().all()
 
 
+def test_pairs_that_are_many_are_beside_each_other_on_one_page():
+    many = {f"m{at}": [50 + at, 52, 51] for at in range(40)}
+    table = drawn({name: {"fedavg": [50, 52, 50]} | many for name in CELLS})
+    figure = plotted(significance, table)
+    assert figure.get_figheight() < 9.5  # inches
+    assert [len(axes.get_yticklabels()) for axes in figure.axes] == [20, 20]
+
+
 def test_one_cell_has_no_test_over_cells():
     table = drawn({"dir0.1": CELLS["dir0.1"]})
     assert [*table["test"].unique()] == [significance.T_TEST]

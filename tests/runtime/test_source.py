@@ -205,6 +205,7 @@ HARMLESS = [
     ("training/results", "finished after %d", "ended after %d"),  # of a log message
     ("stages/train", "stopped after round", "ended after round"),
     ("methods/fedprox", '"[0, inf)"', '"[0, 1]"'),  # RANGES, which the file does not read
+    ("methods/fedprox", "RANGES = ", 'NAME = "FedProx"\nRANGES = '),
 ]
 
 

@@ -828,12 +828,10 @@ def test_a_table_says_in_every_format_that_its_runs_are_kept(study, results, cap
     said = f"Of 4 runs 4 are kept with the study {SAID}."  # by the code of today
     found = drawn(study, "table", NOWHERE, "csv", "tex", "html")
     assert {*pd.read_csv(StringIO(found["csv"]))["kept"]} == {said}
-    assert found["tex"].splitlines()[0].endswith(f": 2 seeds, 10 rounds, quick scale. {said}")
-    assert f"quick scale. {said}</p>" in found["html"]
-    first, *rest = shown(study, "table", NOWHERE, capsys).splitlines()
-    assert first.endswith(said)
-    assert not any("kept" in line for line in rest)
-    assert found["html"].count("kept") == 1
+    for text in (found["tex"], found["html"], shown(study, "table", NOWHERE, capsys)):
+        assert text.index("quick scale.") < text.index("Of 4 runs 4 are kept")  # a note below
+        assert text.count("kept") == 1
+    assert f'<p class="note">{said}</p>' in found["html"]
 
 
 @pytest.mark.parametrize("product", PRODUCTS)
@@ -849,8 +847,9 @@ def test_a_product_says_how_its_runs_were_chosen_and_that_they_are_kept(results,
     product = _product.load_product("mini", "table", entry)
     tables = {kind: _product.drop_kept(there(kind, NOWHERE)) for kind in ("runs", "settings")}
     table = _product.draw_table(product, tables, MINI, "quick")
-    caption = product.caption(table.assign(kept="They are kept."))
-    assert re.search(r"Of each method, the best lr by .* They are kept\.$", caption)
+    table = table.assign(kept="They are kept.")
+    assert re.search(r"Of each method, the best lr by .*\.$", product.caption(table))
+    assert (product.note(table), "kept" in product.caption(table)) == ("They are kept.", False)
 
 
 def flags(method: str = "fedavg", kept_seeds: tuple = (), seeds: int = 3, **names) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """What all figures share: one style, sizes, panels, names of lines, and reproducible files."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cache, partial
 from itertools import cycle
@@ -14,14 +14,19 @@ import numpy as np
 import pandas as pd
 from matplotlib import font_manager
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter
 
 from fedgrid.analysis.looks import BOLD
 from fedgrid.analysis.scores import CELL
+from fedgrid.analysis.symbols import write_symbols
 from fedgrid.partitions import write_label
 from fedgrid.runtime import cli
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.code import source
+from fedgrid.runtime.names import PACKAGE, registered
 from fedgrid.study.records import Study
 
 WIDTH, HEIGHT = 2.3, 2.0  # inches of a panel
@@ -35,6 +40,9 @@ ROW = 4  # panels of different datasets in a row, at most
 COLUMN = PAGE["column"]
 LABEL, LINE = 7, 8  # points: the size of a label at the end of a line, and the room for it
 LETTER, KEY, ENTRY = 0.052, 0.47, 0.16  # inches: a letter, the sign of a legend's entry, its height
+SPAN = 8  # largest value by the smallest, beyond which an axis is logarithmic
+DARKER = 0.97  # of a colour, in a step
+CONTRAST = 4.5  # of text to white, at least (WCAG 2.2, level AA)
 MANY = 4  # lines in a panel, beyond which only bold ones have a band
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs every glyph
 # For reproducible bytes.
@@ -162,6 +170,35 @@ def use_whole_numbers(axis: Any) -> None:
     axis.get_major_locator().set_params(integer=True)
 
 
+def use_scale(axis: Any, values: pd.Series) -> bool:
+    """Make an axis logarithmic, and return True, if its values need it.
+
+    They do if all are positive and the largest is more than SPAN times the smallest.
+    """
+    needed = bool(0 < values.min() * SPAN < values.max())
+    if needed:
+        getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    return needed
+
+
+def darken(colour: str) -> str:
+    """Return a colour for text on white: the given one, or a darker one of enough contrast.
+
+    The contrast is that of WCAG 2.2, from relative luminances.
+    """
+    while compute_contrast(colour) < CONTRAST:
+        red, green, blue = to_rgb(colour)
+        colour = to_hex((DARKER * red, DARKER * green, DARKER * blue))
+    return colour
+
+
+def compute_contrast(colour: str) -> float:
+    """Return the contrast of a colour to white, from 1 to 21."""
+    parts = np.array(to_rgb(colour))
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(1.05 / (linear @ [0.2126, 0.7152, 0.0722] + 0.05))
+
+
 def make_blank() -> Figure:
     """Return an empty figure, for a product that has a caption and nothing to draw."""
     figure, ((axes,),) = panels(1, 1)
@@ -180,13 +217,20 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def label(study: Study, name: str, axis: str = "") -> str:
-    """Return the study's label of a name, or the name if it has none.
+    """Return the study's label of a name, or NAME in the file of a method, or the name.
 
     `labels.protocols` of the study is used for the axis `protocol` first.
     """
     labels = study.get("labels", {})
     of_axis = labels.get("protocols", {}) if axis == "protocol" else {}
-    return of_axis.get(name) or labels.get(name, name)
+    return of_axis.get(name) or labels.get(name) or read_name(name, axis)
+
+
+def read_name(name: str, axis: str) -> str:
+    """Return a method's name as its paper writes it, if its file has it as NAME."""
+    if axis in ("dataset", "protocol") or name not in registered("methods"):
+        return name
+    return source.literal(f"methods.{name}", "NAME", name)
 
 
 def add_labels(table: pd.DataFrame, study: Study, axes: Iterable[str]) -> None:
@@ -293,16 +337,27 @@ def name_lines(panels: Iterable[Axes]) -> None:
 def prepare(figure: Figure) -> None:
     """Prepare a figure for its layout.
 
-    Powers at logarithmic axes are formulas, unlike all other texts. Lines without any number have
-    no marks, whose places Matplotlib cannot compute.
+    Symbols in texts are Greek letters. Powers at logarithmic axes are formulas, unlike all other
+    texts. Lines without any number have no marks, whose places Matplotlib cannot compute.
     """
+    for text in figure.findobj(Text):
+        text.set_text(write_symbols(text.get_text()))
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if type(named := axis.get_major_formatter()) is FuncFormatter:  # of texts at the axis
+            axis.set_major_formatter(SymbolFormatter(named))
         if axis.get_scale() == "log":
             for tick in (*axis.get_major_ticks(MOST), *axis.get_minor_ticks(9 * MOST)):
                 tick.label1.set_parse_math(True)
     for line in figure.findobj(Line2D):
         if not np.isfinite(np.asarray(line.get_ydata(), float)).any():
             line.set_markevery(None)
+
+
+class SymbolFormatter(FuncFormatter):
+    """Writes texts at an axis with symbols."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return write_symbols(super().__call__(x, pos))
 
 
 def merge_equal(axes: Axes) -> list[tuple[Any, str]]:
@@ -334,7 +389,7 @@ def place_labels(axes: Axes, ends: list[tuple[Any, str]]) -> list[Any]:
         colour = line.get_color()
         texts.append(axes.annotate(
             name, end, xycoords=line.get_transform(), xytext=(1.04, 0.5),
-            textcoords="axes fraction", va="center", ha="left", size=LABEL, color=colour,
+            textcoords="axes fraction", va="center", ha="left", size=LABEL, color=darken(colour),
             annotation_clip=False,
             weight="bold" if line.get_linewidth() == BOLD else "normal",
             arrowprops=arrow | {"color": colour, "alpha": 0.6},
@@ -388,14 +443,21 @@ def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label:
 def legend(
     figure: Figure, panels: Iterable[Axes], columns: int = 5, order: Iterable[str] = ()
 ) -> None:
-    """Add one legend above all panels, in which every name occurs once; those in `order` first.
-
-    The figure becomes higher by the legend.
-    """
+    """Add one legend above all panels, in which every name occurs once; those in `order` first."""
     handles: dict = dict.fromkeys(order)
     for axes in panels:
         handles |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
-    handles = {name: handle for name, handle in handles.items() if handle is not None}
+    present = {name: handle for name, handle in handles.items() if handle is not None}
+    add_legend(figure, present, columns)
+
+
+def explain_signs(figure: Figure, signs: Mapping[str, tuple[Any, dict]]) -> None:
+    """Add a legend of those signs that are shown; each name has whether it is, and the look."""
+    add_legend(figure, {n: Line2D([], [], **look) for n, (shown, look) in signs.items() if shown})
+
+
+def add_legend(figure: Figure, handles: dict[str, Any], columns: int = 5) -> None:
+    """Add a legend, if it has entries, above all panels; the figure becomes higher by it."""
     if handles:
         columns = fit_legend([*handles], figure.get_figwidth(), columns)
         rows = -(-len(handles) // columns)

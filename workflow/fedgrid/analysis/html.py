@@ -19,6 +19,7 @@ from fedgrid.analysis.readable import (
     write_name,
     write_steps,
 )
+from fedgrid.analysis.symbols import join_intervals, write_symbols
 from fedgrid.partitions import write_label
 from fedgrid.study.records import Study
 
@@ -33,8 +34,8 @@ def write_table(wide: pd.DataFrame, study: Study, ranked: Ranked, lowest: bool =
     """
     cells = write_cells(wide)
     best, _ = find_best(cells, ranked, lowest)
-    shown = label_cells(cells, study)
-    shown = shown.map(escape).mask(best, shown.map(lambda text: Markup("<b>{}</b>").format(text)))
+    shown = label_cells(cells, study).map(escape_text)
+    shown = shown.mask(best, shown.map(Markup("<b>{}</b>").format))
     of_words = [is_of_words(cells.iloc[:, at]) for at in range(cells.shape[1])]
     for at in (at for at, words in enumerate(of_words) if words):
         shown.isetitem(at, shown.iloc[:, at].map(mark_words))
@@ -44,8 +45,8 @@ def write_table(wide: pd.DataFrame, study: Study, ranked: Ranked, lowest: bool =
     return Markup(shown.to_html(border=0, escape=False, classes="product"))
 
 
-def escape_text(text: str) -> str:
-    return str(escape(text))
+def escape_text(text: str) -> Markup:
+    return escape(join_intervals(write_symbols(text)))
 
 
 def label_cells(cells: pd.DataFrame, study: Study) -> pd.DataFrame:

@@ -5,7 +5,7 @@ graphicx and siunitx (version 3). It also compiles by itself: outside a document
 """
 
 import re
-from unicodedata import lookup
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -17,6 +17,7 @@ from fedgrid.analysis.readable import (
     list_levels,
     write_cells,
 )
+from fedgrid.analysis.symbols import LETTERS, write_symbols
 from fedgrid.study.records import Study
 
 BEGIN = r"""% Needs \usepackage{array, booktabs, graphicx, siunitx}, with version 3 of siunitx.
@@ -37,38 +38,46 @@ MARKS = r"""\sisetup{reset-math-version = false}
 \providecommand{\secondbest}[1]{\underline{#1}}
 """
 FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"  # no wider than the text
+BELOW = "\\par\\smallskip\n"
 END = "\\ifdefined\\endoftable\\expandafter\\endoftable\\fi\n"
 LATIN = {*map(chr, range(0x180)), *map(chr, range(0x2010, 0x203B)), "\u20ac", "\u2122"}
 LONG = 40  # characters of a text that is broken into lines
-GREEK = (
-    *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda"),
-    *("mu", "nu", "xi", "pi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega"),
-)
 CAPITALS = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega")
 MEAN = re.compile(rf"({NUMBER})(?: ± ({NUMBER}))?")  # with its deviation
-VALUE = re.compile(r"([A-Za-z_]+?)_? ?= ?([-+.\w]+)")
+VALUE = re.compile(rf"([A-Za-z_{''.join(LETTERS.values())}]+?)_? ?= ?([-+\u2212.\w]+)")
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
 SPECIAL |= {"<": "$<$", ">": "$>$", "\u00b1": r"$\pm$", "\u2212": "$-$", "\u2026": r"\dots{}"}
 SPECIAL |= {"\n": " ", "[": "{[}", "\u00d7": r"$\times$", "\u221e": r"$\infty$"}
 SPECIAL |= {"\u221a": r"$\surd$"}
 SPECIAL |= {"\u2264": r"$\le$", "\u2265": r"$\ge$", "\u2248": r"$\approx$", "\u2260": r"$\ne$"}
-# Unicode writes lambda without its b.
-SPECIAL |= {
-    lookup(f"GREEK {case} LETTER {name.upper().replace('LAMBDA', 'LAMDA')}"): f"$\\{name}$"
-    for case, names in (("SMALL", GREEK), ("CAPITAL", CAPITALS))
-    for name in names
-}
+SPECIAL |= {letter: f"$\\{name}$" for name, letter in LETTERS.items()}
+SPECIAL |= {LETTERS[name.lower()].upper(): f"$\\{name}$" for name in CAPITALS}
 
 
 def write_table(
-    wide: pd.DataFrame, study: Study, caption: str, name: str, ranked: Ranked, lowest: bool = False
+    wides: Sequence[pd.DataFrame],
+    study: Study,
+    words: tuple[str, str],
+    name: str,
+    ranked: Ranked,
+    lowest: bool = False,
 ) -> str:
-    """Return a laid-out table as LaTeX, with the label `tab:<name>`.
+    """Return laid-out tables, one below the other, as LaTeX with the label `tab:<name>`.
 
-    Cells are texts. In each column, the best of the `ranked` numbers, which is the `lowest` or the
-    highest, is bold, and the second best underlined; equal numbers are marked alike.
+    `words` are their caption and a note, which stands below them. Cells are texts. In each column,
+    the best of the `ranked` numbers, which is the `lowest` or the highest, is bold, and the second
+    best underlined; equal numbers are marked alike.
     """
+    bodies = [f"{FIT}%\n{write_body(wide, study, ranked, lowest)}%\n}}\n" for wide in wides]
+    head = "\\begin{table}[t]\n\\centering\n" + MARKS
+    caption, note = map(write_latex, words)
+    titled = f"\\caption{{{caption}}}\n\\label{{tab:{name}}}\n"
+    below = f"{BELOW}\\parbox{{\\linewidth}}{{\\footnotesize {note}}}\n" * bool(note)
+    return f"{BEGIN}{head}{titled}{BELOW.join(bodies)}{below}\\end{{table}}\n{END}"
+
+
+def write_body(wide: pd.DataFrame, study: Study, ranked: Ranked, lowest: bool) -> str:
     cells = write_cells(wide)
     best, second = find_best(cells, ranked, lowest)
     texts = cells.apply(write_column, axis=0) if len(cells) else cells
@@ -76,13 +85,10 @@ def write_table(
     texts = texts.mask(second, texts.map(r"\secondbest{{{}}}".format))
     texts.index = label_index(wide.index, study, write_latex)
     texts.columns = label_index(wide.columns, study, write_latex)
-    body = texts.style.to_latex(
+    return texts.style.to_latex(
         column_format=align_columns(cells), hrules=True, sparse_index=True, multicol_align="c",
         multirow_align="naive",
-    )  # fmt: skip
-    head = "\\begin{table}[t]\n\\centering\n" + MARKS
-    titled = f"\\caption{{{write_latex(caption)}}}\n\\label{{tab:{name}}}\n"
-    return f"{BEGIN}{head}{titled}{FIT}%\n{body.strip()}%\n}}\n\\end{{table}}\n{END}"
+    ).strip()  # fmt: skip
 
 
 # -- cells ----------------------------------------------------------------------------------------
@@ -109,7 +115,7 @@ def write_cell(text: str, match: re.Match | None, widest: int) -> str:
 def align_columns(cells: pd.DataFrame) -> str:
     """Return the alignment of all columns: numbers to the right, long texts in lines."""
     return "".join(
-        [align_column(level.astype(str)) for level in list_levels(cells.index)]
+        [align_column(level.map(str)) for level in list_levels(cells.index)]
         + [align_column(cells.iloc[:, at]) for at in range(cells.shape[1])]
     )
 
@@ -126,7 +132,7 @@ def align_column(texts) -> str:
 
 def write_latex(text: str) -> str:
     """Return a text in LaTeX; `alpha=0.1` becomes a formula."""
-    pieces, end = [], 0
+    pieces, end, text = [], 0, write_symbols(text)
     for match in VALUE.finditer(text):
         pieces += [escape_letters(text[end : match.start()]), write_formula(*match.groups())]
         end = match.end()
@@ -144,10 +150,10 @@ def list_foreign(text: str) -> str:
 
 def write_formula(name: str, value: str) -> str:
     """Return `name = value` as a formula; a name that is no symbol is upright."""
-    symbol = f"\\{name}" if name in GREEK else name
-    symbol = symbol if len(name) == 1 or name in GREEK else f"\\mathrm{{{escape_letters(name)}}}"
+    written = escape_letters(name)
+    symbol = written.strip("$") if len(name) == 1 else f"\\mathrm{{{written}}}"
     end = value[len(value.rstrip(".")) :]  # the full stop of a sentence
-    shown = value.rstrip(".")
+    shown = value.rstrip(".").replace("\u2212", "-")
     if re.fullmatch(NUMBER, shown):
         shown = f"\\num{{{shown}}}" if "e" in shown else shown
     else:

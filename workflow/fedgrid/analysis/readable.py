@@ -10,7 +10,7 @@ from fedgrid.analysis.figures import label
 from fedgrid.study.records import Study
 
 NAMES = ("method", "method_", "dataset", "protocol", "placebo")  # levels with names of files
-SETTINGS = ("dataset", "partition", "seed")  # levels whose names make numbers unlike
+SETTINGS = ("dataset", "partition", "setting", "seed")  # levels whose names make numbers unlike
 NUMBER = r"[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 VALUE = re.compile(r"([A-Za-z_]+?)([-+]?[\d.]+(?:e[-+]?\d+)?|true|false)(?:-|$)")
 Ranked = Callable[[tuple, tuple], bool]  # row, column -> whether the cell is compared with others
@@ -88,5 +88,5 @@ def as_levels(name) -> tuple:
 
 def read_number(text: str) -> float:
     """Return the number that a cell begins with; NaN for a text, such as that of a lost run."""
-    match = re.match(rf"{NUMBER}(?= ±| \(|$)", text)
+    match = re.match(rf"{NUMBER}(?= ±| [(\[]|$)", text)
     return float(match[0]) if match else np.nan

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from fedgrid.analysis.metrics import (
     OF_CLIENTS,
@@ -16,11 +17,19 @@ from fedgrid.analysis.metrics import (
 )
 from fedgrid.analysis.scores import OWN
 from fedgrid.partitions import parse_name, write_label
+from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.paths import UNTESTED
 
 AXES = ("method", "dataset", "partition", "protocol")  # that name a row
 ACCURACY = "{mean:.2f} ± {std:.2f}"  # the text of a cell
-PLAIN = "{mean:.3f} ± {std:.3f}"  # the same for a number that is not in percent
+DECIMALS = {True: 2, False: 3}  # of a cell, by whether its number is in percent
+# What may follow the mean in a cell: its text, and the words of a caption.
+SPREADS = {
+    "deviation": (" ± {{std:.{0}f}}", "mean ± standard deviation over seeds"),
+    "interval": (" [{{low:.{0}f}}, {{high:.{0}f}}]", "mean with its 95 % interval over seeds"),
+}
+COVERED = 0.95  # by an interval
+MOST = 4  # decimals, because tables have no more
 LOST = "{diverged:g}/{seeds:g} diverged"  # the text of a cell with runs that diverged
 
 
@@ -61,8 +70,16 @@ def write_cells(table: pd.DataFrame, form: str = ACCURACY, lost: str = LOST) -> 
 
 def write_cell(facts: Mapping, form: str = ACCURACY, lost: str = LOST) -> str:
     """Write a cell; a missing deviation is left out, and a missing mean gives an empty text."""
-    text = (lost if facts["diverged"] else form).format(**facts)
-    return re.sub(r"^nan$", "", text.replace(" ± nan", ""))  # one seed has no deviation
+    ends = find_ends(facts) if "{low" in form else {}
+    text = (lost if facts["diverged"] else form).format(**{**facts, **ends})
+    return re.sub(r"^nan$", "", re.sub(r" ± nan| \[nan, nan\]", "", text))  # of one seed
+
+
+def find_ends(facts: Mapping) -> dict[str, float]:
+    """Return the ends of Student's 95 % interval of a mean over seeds; one seed has none."""
+    seeds = facts["seeds"]
+    half = stats.t.ppf((1 + COVERED) / 2, seeds - 1) * facts["std"] / np.sqrt(seeds)
+    return {"low": facts["mean"] - half, "high": facts["mean"] + half}
 
 
 def write_seed_count(seeds: float) -> str:
@@ -155,9 +172,22 @@ def write_axis_label(table: pd.DataFrame) -> str:
     return textwrap.fill(describe_metric(metric) + write_unit(metric), 24)
 
 
-def choose_form(table: pd.DataFrame) -> str:
-    """Return the form of a cell, ACCURACY or PLAIN, for the table's metric."""
-    return ACCURACY if in_percent(find_metric(table)) else PLAIN
+def check_form(decimals: int | None, spread: str) -> None:
+    """Raise a UsageError for options of a table's cells that have no meaning."""
+    known("value of `spread`", spread, SPREADS)
+    if not (decimals is None or (type(decimals) is int and 0 <= decimals <= MOST)):
+        raise UsageError(f"`decimals` is {decimals}: write a whole number from 0 to {MOST}")
+
+
+def choose_form(table: pd.DataFrame, decimals: int | None = None, spread: str = "deviation") -> str:
+    """Return the form of a cell for the table's metric."""
+    return write_form(find_metric(table), decimals, spread)
+
+
+def write_form(metric: str, decimals: int | None = None, spread: str = "deviation") -> str:
+    """Return the form of a cell: with so many decimals, or as many as the metric has."""
+    many = DECIMALS[in_percent(metric)] if decimals is None else decimals
+    return f"{{mean:.{many}f}}{SPREADS[spread][0].format(many)}"
 
 
 def describe_score_and_unit(table: pd.DataFrame) -> str:

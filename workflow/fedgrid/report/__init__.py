@@ -6,6 +6,8 @@ in the report, otherwise the first paragraph of the file's docstring. A file has
     draw(<sources>, study, scale) -> DataFrame   all numbers: a pure function, written as .csv
     caption(table) -> str                        one sentence for readers: what the numbers are
     wide(table) -> DataFrame                     optional: the layout for readers, .tex and .html
+    below(table) -> DataFrame | None             optional: a second table, laid out, below it
+    ranked(row, column) -> bool                  optional: whether a cell is compared with others
     plot(table, study) -> Figure                 optional: for .pdf and .svg
 
 A product of another metric than the accuracy has its name in the column `of` of its table.

@@ -30,7 +30,8 @@ def write_tex(product, table, path: Path, study: Study) -> None:
     from fedgrid.analysis import latex
 
     caption, order = product.caption(table), find_order(product, table)
-    text = latex.write_table(lay_out(product, table), study, caption, path.stem, *order)
+    words = caption, product.note(table)
+    text = latex.write_table(lay_out(product, table), study, words, path.stem, *order)
     if foreign := latex.list_foreign(text):
         need = f"pdflatex cannot print the letters {foreign} of this table: compile it with"
         need += " lualatex or xelatex and a font that has them"
@@ -44,8 +45,10 @@ def write_html(product, table, path: Path, study: Study) -> None:
 
     from fedgrid.analysis import html
 
-    body = html.write_table(lay_out(product, table), study, *find_order(product, table))
-    page = PAGE.format(caption=escape(product.caption(table), quote=False), body=body)
+    order = find_order(product, table)
+    body = "\n<br>\n".join(html.write_table(of, study, *order) for of in lay_out(product, table))
+    words = [escape(text, quote=False) for text in (product.caption(table), product.note(table))]
+    page = PAGE.format(caption=words[0], body=body, note=words[1] and NOTE.format(words[1]))
     path.write_text(page, encoding="utf-8")
 
 
@@ -59,13 +62,14 @@ def find_order(product, table) -> tuple[Callable[..., bool], bool]:
 
 
 def write_caption(product, table, path: Path, study: Study) -> None:
-    path.write_text(f"{product.caption(table)}\n", encoding="utf-8")
+    words = filter(None, (product.caption(table), product.note(table)))
+    path.write_text("\n\n".join(words) + "\n", encoding="utf-8")
 
 
 def write_figure(product, table, path: Path, study: Study, form: str) -> None:
     """Write a figure for print (pdf), for screens (svg) or for slides (png).
 
-    The caption is not in the picture, but the file's metadata have it.
+    The caption with its note is not in the picture, but the file's metadata have it.
     """
     from fedgrid.analysis import figures
 
@@ -73,7 +77,8 @@ def write_figure(product, table, path: Path, study: Study, form: str) -> None:
     with figures.use_style(getattr(product, "size", None), text), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # `use_style` has said it in a sentence
         figure = product.plot(drop_kept(table), study)
-        figures.save_figure(figure, path, form, product.caption(table))
+        about = f"{product.caption(table)} {product.note(table)}".strip()
+        figures.save_figure(figure, path, form, about)
 
 
 WRITERS: dict[str, Callable[..., None]] = {
@@ -92,6 +97,7 @@ PAGE = """<!doctype html>
 <style>
 body {{ font: 14px/1.4 system-ui, sans-serif; color: #222; margin: 1.5em; }}
 table {{ border-collapse: collapse; }}
+.note {{ color: #555; font-size: .85em; }}
 th, td {{ padding: .25em .7em; text-align: right; vertical-align: top; }}
 th, td {{ border-bottom: 1px solid #ddd; }}
 tbody th, thead th:first-child, thead th:has(> .words), td:has(> .words) {{ text-align: left; }}
@@ -109,4 +115,5 @@ thead th {{ border-bottom: 1px solid #222; }}
 </style>
 <p>{caption}</p>
 {body}
-"""
+{note}"""
+NOTE = '<p class="note">{}</p>\n'

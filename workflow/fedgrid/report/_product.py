@@ -25,7 +25,7 @@ from fedgrid.study.products import (
 )
 from fedgrid.study.records import Product, Study
 
-FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
+FUNCTIONS = ("draw", "caption", "wide", "below", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
 CITED = "cited"  # the column with the citations of published values (`analysis/published.py`)
 NOTHING = "nothing"  # the only column of a table without rows: why there are none
@@ -55,7 +55,9 @@ def explain_no_rows(product: SimpleNamespace, reason: str):
     from fedgrid.analysis import figures
 
     stand_in = SimpleNamespace(
-        caption=lambda table: NO_ROWS.format(reason), wide=lambda table: table.iloc[:0]
+        caption=lambda table: NO_ROWS.format(reason),
+        note=lambda table: "",
+        wide=lambda table: table.iloc[:0],
     )
     if hasattr(product, "plot"):
         stand_in.plot = lambda table, study: figures.make_blank()
@@ -85,11 +87,12 @@ def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
     if hasattr(loaded, "caption"):
         chosen = loaded.best or options.get(BEST)
         loaded.caption = partial(write_caption, loaded.caption, chosen)
+    loaded.note = write_note
     return loaded
 
 
 def describe_kept(product: str, paths: dict[str, Path], tables: dict, store: Path) -> str:
-    """Write what the caption of a product says of kept runs; "" if no source has any.
+    """Write what the note of a product says of kept runs; "" if no source has any.
 
     A warning says what has changed in the code since they were made. The folder of a source is its
     kind. A source in any other folder counts as a table of runs.
@@ -119,20 +122,22 @@ def drop_kept(table):
 
 
 def write_caption(caption: Callable, best: dict | None, table) -> str:
-    """Write a product's caption with what any product may have.
-
-    This is how runs were chosen, why cells are empty, the sources of published values, and kept
-    runs.
-    """
+    """Write a product's caption, also how its runs were chosen and why cells are empty."""
     from fedgrid.analysis import choice, tables
+    from fedgrid.analysis.symbols import write_symbols
 
     shown = drop_kept(table)
     parts = [caption(shown)]
     if best is not None:
         parts.append(choice.describe_choice(best))
     parts[-1] += tables.describe_empty(shown)
-    parts += [table[name].iloc[0] for name in (CITED, KEPT) if name in table and len(table)]
-    return " ".join(filter(None, parts))
+    return write_symbols(" ".join(parts))
+
+
+def write_note(table) -> str:
+    """Write from where a table's values are: published ones, and kept runs; "" if it has none."""
+    found = [table[name].iloc[0] for name in (CITED, KEPT) if name in table and len(table)]
+    return " ".join(filter(None, found))
 
 
 def draw_table(product: SimpleNamespace, tables: dict, study: Study, scale: str):
@@ -172,8 +177,8 @@ def write_text(product, path: Path, columns: int | None = None) -> str:
     if NOTHING in table:
         return NO_ROWS.format(table[NOTHING].iloc[0])
     try:
-        body = write_body(lay_out(product, table), columns) if len(table) else ""
-        return f"{product.caption(table)}\n\n{body}".strip()
+        bodies = [write_body(of, columns) for of in lay_out(product, table)] if len(table) else []
+        return "\n\n".join(filter(None, (product.caption(table), *bodies, product.note(table))))
     except KeyError as problem:
         if problem.args[0] in table:
             raise
@@ -209,6 +214,9 @@ def read_table(path: Path):
         raise UsageError(f"{path} cannot be read as a table ({problem})") from problem
 
 
-def lay_out(product, table):
+def lay_out(product, table) -> list:
+    """Return what readers see of a product: its table, laid out, and one below it if it has one."""
     table = drop_kept(table)
-    return product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])
+    wide = product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])
+    below = product.below(table) if hasattr(product, "below") else None
+    return [wide] if below is None else [wide, below]

@@ -20,8 +20,16 @@ OPTIONS = {"over": "method"}  # what they name (study/options.py)
 FAILED = "Failed"  # the speed-up of a run that diverged
 
 
-def draw(runs: pd.DataFrame, study: Study, scale: str, over: str = "fedavg") -> pd.DataFrame:
+def draw(
+    runs: pd.DataFrame,
+    study: Study,
+    scale: str,
+    over: str = "fedavg",
+    decimals: int | None = None,
+    spread: str = "deviation",
+) -> pd.DataFrame:
     """Return a row per method and setting: percent over seeds, speed-up, published values."""
+    tables.check_form(decimals, spread)
     scores = score_runs(runs).merge(compute_speedups(runs, over), on=[*CELL, "seed"])
     table = mean_over_seeds(scores, CELL)
     for name in ("final", "smoothed", "speedup"):
@@ -37,13 +45,19 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, over: str = "fedavg") -> 
     return table.round(4)
 
 
-def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return rows per method: ours with its speed-up, last and smoothed, kept and published."""
+def wide(
+    table: pd.DataFrame, decimals: int | None = None, spread: str = "deviation"
+) -> pd.DataFrame:
+    """Return rows per method: ours with its speed-up, last and smoothed, kept and published.
+
+    The options `decimals` and `spread` are those of `table`, for our cells.
+    """
+    form = tables.choose_form(table, decimals, spread)
     columns = ["dataset_label", "partition"]
     if tables.is_in_heading(table, "protocol"):
         columns.append("protocol_label")
     texts = {
-        "ours": table.assign(cell=tables.write_cells(table)).apply(write_ours, axis=1),
+        "ours": table.assign(cell=tables.write_cells(table, form)).apply(write_ours, axis=1),
         "last round": table["final"].map(write_percent),
         "smoothed": table.apply(write_smoothed, axis=1),
         "reference": table["reference"].map(write_percent),
@@ -89,7 +103,7 @@ def write_published(row: pd.Series) -> str:
     return f"{text} ({speedup})" if isinstance(speedup, str) else f"{text} ({speedup:.2f}x)"
 
 
-def caption(table: pd.DataFrame) -> str:
+def caption(table: pd.DataFrame, spread: str = "deviation") -> str:
     over = tables.join_values(table, "over_label")
     known = bool(table["published"].notna().any())
     beside = ["the accuracy after the last round", "its last moving average"]
@@ -97,6 +111,7 @@ def caption(table: pd.DataFrame) -> str:
     beside += ["that of the runs kept with the study"] * bool(table["reference"].notna().any())
     beside += ["the published values"] * known
     return (
-        f"The {tables.describe_score(table)} in percent (and how many times sooner it is as good "
-        f"as {over}'s best); beside it {' and '.join(beside)}: {tables.describe_scope(table)}."
+        f"The {tables.describe_score(table)} in percent, {tables.SPREADS[spread][1]} (and how many "
+        f"times sooner it is as good as {over}'s best); beside it {' and '.join(beside)}: "
+        f"{tables.describe_scope(table)}."
     )

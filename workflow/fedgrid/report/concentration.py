@@ -189,7 +189,8 @@ def plot_line(axes: Axes, line: pd.DataFrame, name: str) -> None:
     look = {"color": line["colour"].iloc[0]}
     figures.plot_band(axes, line, EFFECTIVE, look, marker=".", label=name, zorder=1)
     for number, *place in line[["number", EFFECTIVE, "mean"]].dropna().itertuples(index=False):
-        axes.annotate(f"{number:g}", place, **NUMBER, **look, zorder=5)
+        colour = figures.darken(look["color"])
+        axes.annotate(f"{number:g}", place, **NUMBER, color=colour, zorder=5)
     gone = line.loc[line["diverged"] > 0, EFFECTIVE]
     figures.plot_crosses(axes, gone, look["color"], axes.get_xaxis_transform())
 

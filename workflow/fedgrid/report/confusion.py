@@ -21,7 +21,7 @@ COLUMNS = {"server": "of_class_", "own": "own_of_class_"}  # of predictions.csv,
 MODELS = {"server": "the server's model takes", "own": "clients' own models take"}
 PAIR = ["class", "taken_for"]
 MANY = 12  # classes, from which on not each one is written at an axis
-PANEL = 1.6  # inches
+PANEL, BAR = 1.6, 0.4  # inches of a panel, at least, and of the height of the scale of colours
 
 
 def draw(
@@ -95,10 +95,15 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a panel per method, all on one scale of colours; each setting begins a row."""
+    """Draw a panel per method, all on one scale of colours; each setting begins a row.
+
+    Panels are squares that fill the width.
+    """
     rows = arrange_panels(table)
     columns = max(map(len, rows))
-    figure, grid = figures.panels(len(rows), columns, PANEL, PANEL + 0.25, least=PANEL)
+    page, fit = figures.find_fit(columns, PANEL, PANEL)
+    height = page / fit + BAR / len(rows)
+    figure, grid = figures.panels(len(rows), columns, PANEL, height, least=PANEL)
     several = len(table[SETTING].drop_duplicates()) > 1
     for panels, parts in zip(grid, rows, strict=True):
         for axes, part in zip(panels, parts, strict=False):

@@ -179,7 +179,7 @@ def write_scores(table: pd.DataFrame, role: str) -> pd.Series:
     """
     names = ("mean", "std", "seeds", "diverged")
     facts = table[[f"{role}_{name}" for name in names]].set_axis(names, axis="columns")
-    forms = [tables.ACCURACY if in_percent(metric) else tables.PLAIN for metric in table["of"]]
+    forms = [*map(tables.write_form, table["of"])]
     differ = table[[f"{each}_seeds" for each in ROLES]].nunique(axis="columns") > 1
     return tables.write_means(facts, differ, forms)
 

@@ -17,6 +17,7 @@ The best control of a cell is the one with the best mean score on the same test 
 good by chance, which favours the control: a method that is better is better than each of them.
 """
 
+import textwrap
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -39,7 +40,9 @@ OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options
 CELL = ["dataset", "partition", "setting"]
 TESTS = ("p", "p_holm", "control_p", "control_p_holm", "friedman_p")  # columns
 PANEL = 0.95  # inches
-RING: dict[str, Any] = dict(color=looks.PALE, markersize=5, markerfacecolor="white", zorder=1)
+RING: dict[str, Any] = dict(marker="o", color=looks.PALE, markersize=5, markerfacecolor="white")
+CONTROL: dict[str, Any] = dict(color=looks.PALE, linewidth=0.8, linestyle="--")
+BAND: dict[str, Any] = dict(color="0.9", linewidth=7)  # in the legend
 
 
 class Roles(NamedTuple):
@@ -243,7 +246,7 @@ def find_label(table: pd.DataFrame, family: str) -> str:
     return table.loc[table["family"] == family, "family_label"].iloc[0]
 
 
-def plot(table: pd.DataFrame, study: Study) -> Figure:
+def plot(table: pd.DataFrame, study: Study, baseline: str = "fedavg") -> Figure:
     """Draw the mean ranks, the best at the top, and beside them each cell's gains.
 
     A filled mark has a corrected p below LEVEL; without any p, all marks are filled.
@@ -254,9 +257,10 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     if ranked.empty:
         return figures.make_blank()
     cells = [(name, rows) for name, rows in split_cells(table) if rows["gain"].notna().any()]
-    size = PANEL, 0.16 * len(ranked) + 0.9
+    size = PANEL, 0.16 * len(ranked) + 1.1
     figure, (row,) = figures.panels(1, 1 + len(cells), *size, sharey=True, least=PANEL)
     first, *others = row
+    unit = " (points)" * metrics.in_percent(table["of"].iloc[0])
     look = looks.list_looks(ranked["family"], study, styles=looks.POINTS, marks=looks.MARKS[1:])
     plot_ranks(first, ranked, look)
     for axes, (name, rows) in zip(others, cells, strict=True):
@@ -264,9 +268,23 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         own = by_family.reindex(ranked["family"]).reset_index().to_dict("records")
         control = by_family["gain"].get(rows["control"].iloc[0], np.nan)
         plot_gains(axes, own, look, control)
-        axes.set_title(name.replace(", ", ",\n"))
-        axes.set_xlabel("gain")
+        seeds = tables.join_values(rows, "seeds")
+        axes.set_title(f"{name}, {seeds} seed{'s' * (seeds != '1')}".replace(", ", "\n"))
+        axes.set_xlabel(textwrap.fill(f"gain over {find_label(table, baseline)}{unit}", 14))
+    figures.explain_signs(figure, list_signs(table))
     return figure
+
+
+def list_signs(table: pd.DataFrame) -> dict[str, tuple[bool, dict]]:
+    """List the signs of the figure: whether a table has each, and its look."""
+    has, mark = table.notna().any(), {"color": looks.GREY, "linestyle": "", "markersize": 4}
+    return {
+        f"corrected p below {LEVEL:g}": (has["p_holm"], mark | {"marker": "o"}),
+        "95 % interval over seeds": (has["gain_low"], {"color": looks.GREY, "linewidth": 1}),
+        "placebo of the method": (has["beyond_placebo"], RING | {"linestyle": ""}),
+        "best control": (has["control"], CONTROL),
+        "no different mean rank by Nemenyi's test": (has["critical_difference"], BAND),
+    }
 
 
 def plot_ranks(axes: Axes, ranked: pd.DataFrame, look: dict[str, dict]) -> None:
@@ -281,7 +299,7 @@ def plot_ranks(axes: Axes, ranked: pd.DataFrame, look: dict[str, dict]) -> None:
     axes.set_ylim(len(ranked) - 0.5, -0.5)
     axes.set_xlabel("mean rank")
     if np.isfinite(apart):
-        axes.axvspan(best, best + apart, color="0.93", zorder=-1, linewidth=0)
+        axes.axvspan(best, best + apart, color=BAND["color"], zorder=-1, linewidth=0)
         axes.set_xlim(right=len(ranked) + 1)
 
 
@@ -298,11 +316,11 @@ def plot_gains(axes: Axes, rows: list[dict], look: dict[str, dict], control: flo
         face = style["color"] if row["filled"] else "white"
         axes.plot(row["gain"], place, **style, markerfacecolor=face, markeredgewidth=0.6)
     axes.set_xlim(axes.get_xlim())
-    axes.axvline(control, color=looks.PALE, linewidth=0.8, linestyle="--", zorder=0)
+    axes.axvline(control, zorder=0, **CONTROL)
     for place, row in enumerate(rows):
         colour = look[row["family"]]["color"]
         axes.hlines(place, row["gain_low"], row["gain_high"], color=colour, linewidth=1)
-        axes.plot(row["gain"] - row["beyond_placebo"], place, "o", **RING)
+        axes.plot(row["gain"] - row["beyond_placebo"], place, zorder=1, **RING)
 
 
 def describe_panels(table: pd.DataFrame, baseline: str) -> str:
@@ -383,8 +401,10 @@ def caption(
     fewest, most = table["candidates"].min(), table["candidates"].max()
     if fewest < most:
         text += f" Methods had different numbers of candidates: {fewest} to {most}."
-    if missing := [name for name in averaged or {} if name not in {*table["family"]}]:
-        text += f" Without {in_words(missing)}: no run has a score of the mean of the last models "
+    averaged = averaged or {}
+    if missing := [name for name in averaged if name not in {*table["family"]}]:
+        means = [f"the mean of {find_label(table, averaged[name])}'s" for name in missing]
+        text += f" Without {in_words(means)} last models: no run has its score "
         text += "(`average_last` of the protocol)."
     if pd.isna(first["friedman_p"]):
         return f"{text} Ranks are tested from two cells and three methods on."

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, metrics, tables
+from fedgrid.analysis.looks import GREY
 from fedgrid.analysis.published import average_kept_runs, join_published, list_sources
 from fedgrid.analysis.scores import CELL, SMOOTHING, moving_average
 from fedgrid.partitions import write_label
@@ -125,6 +126,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             style: dict[str, Any] = {"color": look[curve]}
             axes.plot(line["round"], line["accuracy"], **style, lw=0.6, alpha=0.5)
             axes.plot(line["round"], line["average"], **style, lw=1.6, label=curve)
+        axes.plot([], [], color=GREY, lw=0.6, label="each evaluation")
         for value in part["published"].dropna().unique():
             axes.axhline(value, color="0.3", ls="--", lw=0.8, label=f"published: {value:.2f}")
         axes.set(title=write_title(part), ylabel=tables.write_axis_label(part))

@@ -35,6 +35,7 @@ CELL = ["dataset", "partition", "protocol"]
 PAIR = ["method", "over"]
 T_TEST, WILCOXON = "paired t-test over seeds", "signed-rank test over cells"
 OVERALL = "all cells"
+TALL = 8.5  # inches of the panels of a page, at most
 LEAST = 2  # differences that have a p-value
 run_t_test = partial(stats.ttest_1samp, popmean=0)
 
@@ -126,24 +127,54 @@ def name_cells(table: pd.DataFrame) -> pd.Series:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw the differences of each pair: grey in cells, in the method's colour over them."""
-    pairs = [*table[PAIR].drop_duplicates().itertuples(index=False, name=None)]
-    height = 0.7 + 0.1 * len(pairs) + 0.06 * len(table)
-    figure, ((axes,),) = figures.panels(1, 1, figures.COLUMN, height)
+    """Draw the differences of each pair: grey in cells, in the method's colour over them.
+
+    Pairs that are too many for a panel of a page have two panels.
+    """
     look = looks.list_looks(table["method"], study)
-    for place, pair in enumerate(pairs):
-        rows = table[(table["method"] == pair[0]) & (table["over"] == pair[1])]
-        plot_pair(axes, place, rows, look[pair[0]]["color"])
-    first, several = table.drop_duplicates(PAIR), table["over"].nunique() > 1
-    names = first["method_label"]
-    names = names + " \N{MINUS SIGN} " + first["over_label"] if several else names
-    axes.set_yticks(range(len(pairs)), names)
-    axes.set_ylim(len(pairs) - 0.5, -0.5)
-    axes.axvline(0, color="0.5", linewidth=0.8, zorder=0)
-    words = metrics.describe_metric(table["of"].iloc[0])
-    over = "" if several else f" to {first['over_label'].iloc[0]}"
-    axes.set_xlabel(textwrap.fill(f"difference of the {words}{over}{write_points(table)}", 28))
+    groups = [rows for _, rows in table.groupby(PAIR, sort=False)]
+    height = 0.7 + 0.1 * len(groups) + 0.06 * len(table)
+    columns = 1 + (height > TALL)
+    width = figures.PAGE["text"] / 2
+    size = -(-len(groups) // columns)
+    shown = -(-columns // figures.find_fit(columns, width, width)[1])  # rows of panels
+    height = min(height / columns, TALL / shown)
+    figure, (row,) = figures.panels(1, columns, width, height, sharex=True, least=width)
+    for at, axes in enumerate(row):
+        plot_pairs(axes, groups[at * size : (at + 1) * size], look, table["over"].nunique() > 1)
+        axes.set_xlabel(write_difference(table))
+    figures.explain_signs(figure, list_signs(table))
     return figure
+
+
+def plot_pairs(axes: Axes, groups: list[pd.DataFrame], look: dict, several: bool) -> None:
+    """Draw pairs one below the other; with `several` others, both methods are named."""
+    for place, rows in enumerate(groups):
+        plot_pair(axes, place, rows, look[rows["method"].iloc[0]]["color"])
+    firsts = [rows.iloc[0] for rows in groups]
+    others = [f" \N{MINUS SIGN} {first['over_label']}" * several for first in firsts]
+    names = [first["method_label"] + other for first, other in zip(firsts, others, strict=True)]
+    axes.set_yticks(range(len(groups)), names)
+    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.axvline(0, color="0.5", linewidth=0.8, zorder=0)
+
+
+def write_difference(table: pd.DataFrame) -> str:
+    others = table["over_label"].unique()
+    over = "" if len(others) > 1 else f" to {others[0]}"
+    words = metrics.describe_metric(table["of"].iloc[0])
+    return textwrap.fill(f"difference of the {words}{over}{write_points(table)}", 28)
+
+
+def list_signs(table: pd.DataFrame) -> dict[str, tuple[bool, dict]]:
+    """List the signs of the figure: whether a table has each, and its look."""
+    overall, mark = bool((table["test"] == WILCOXON).any()), {"marker": "o", "markersize": 4}
+    hollow = mark | {"markerfacecolor": "white"}
+    return {
+        "a cell": (overall, hollow | {"color": looks.PALE}),
+        "over cells (colour of the method)": (overall, hollow | {"color": looks.BLACK}),
+        f"corrected p below {LEVEL:g}": (True, mark | {"color": looks.BLACK}),
+    }
 
 
 def plot_pair(axes: Axes, place: int, rows: pd.DataFrame, of_method: str) -> None:

@@ -8,6 +8,7 @@ dashed line over the whole width. With `fields`, each field has its own tables o
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,7 +24,7 @@ OPTIONS = {"fields": "field", "along": "field", "metric": "metric"}
 LINE = ["series", "among"]  # a family, and the values in which its lines differ
 SETTING = ["dataset", "partition"]
 MARKED = {"markersize": 3, "markevery": 1}
-DECADES = 100  # a positive axis that spans this factor is logarithmic
+GAP = 0.15  # of a logarithmic axis, between numbers that are written at it
 Along = str | list[str] | dict[str, str]
 
 
@@ -156,7 +157,7 @@ def plot(
     methods = dict(zip(table["line"], table["series"], strict=True))
     size: dict[str, Any] = {"width": 2.6, "least": figures.find_room(methods)}
     figure, grid = figures.panels(len(places), len(places[0]), sharey=sharey, **size)
-    look = looks.list_looks(methods, study, methods, looks.SOLID, looks.MARKS[1:])
+    look = looks.list_looks(methods, study, methods, marks=looks.MARKS[1:])
     for row, of_row in zip(grid, places, strict=True):
         for axes, (dataset, partition, field) in zip(row, of_row, strict=True):
             here = (table["dataset"] == dataset) & (table["partition"] == partition)
@@ -201,11 +202,22 @@ def place_values(axes: Axes, values: pd.Series) -> pd.Series:
         unique = [*dict.fromkeys(texts)]
         axes.set_xticks(range(len(unique)), unique)
         return texts.map(unique.index).reindex(values.index)
-    if len(numbers) and 0 < numbers.min() <= numbers.max() / DECADES:
-        axes.set_xscale("log")
+    if figures.use_scale(axes.xaxis, numbers):
+        write_ticks(axes, numbers)
     elif numbers.nunique() == 1:
         axes.set_xticks(numbers.unique())
     return numbers.reindex(values.index)
+
+
+def write_ticks(axes: Axes, numbers: pd.Series) -> None:
+    """Write the values at a logarithmic axis, without those that are close to a smaller one."""
+    places = np.log(np.sort(numbers.unique()))
+    shown: list[float] = []
+    for place in places:
+        if not shown or place - shown[-1] > GAP * (places[-1] - places[0]):
+            shown.append(place)
+    axes.set_xticks(np.exp(shown), [f"{number:g}" for number in np.exp(shown)])
+    axes.minorticks_off()
 
 
 def plot_level(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
@@ -214,7 +226,9 @@ def plot_level(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
     if facts["diverged"]:
         figures.plot_crosses(axes, pd.Series([1]), colour, axes.transAxes)
         return
-    axes.axhline(facts["mean"], color=colour, linestyle="--", label=name)
+    after = looks.STYLES.index(look["linestyle"]) + 1  # the first one is dashed, not solid
+    style = looks.STYLES[after % len(looks.STYLES)]
+    axes.axhline(facts["mean"], color=colour, linestyle=style, label=name)
     low, high = facts["mean"] - deviation, facts["mean"] + deviation
     axes.axhspan(low, high, color=colour, alpha=0.12, lw=0)
 

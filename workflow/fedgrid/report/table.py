@@ -3,8 +3,11 @@
 Rows and columns are axes of the runs (AXES), or fields of protocols and methods such as `lr` or
 `mu`, which are read from the source `settings`. All runs of a cell must have the same method,
 dataset, partition and protocol, so that its mean is over seeds only. With the option `best`, the
-chosen values follow the number.
+chosen values are in a table below. The option `decimals` is how many a cell has, and `spread` what
+stands beside a mean: the `deviation` over seeds, or its 95 % `interval`.
 """
+
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -31,8 +34,11 @@ def draw(
     rows: Names = ROWS,
     columns: Names = COLUMNS,
     metric: str = "accuracy",
+    decimals: int | None = None,
+    spread: str = "deviation",
 ) -> pd.DataFrame:
     """Return a row per cell: mean and deviation over seeds, seeds, and how many runs diverged."""
+    tables.check_form(decimals, spread)
     names = check_names(listed(rows), listed(columns))
     scores = score_runs(runs, metric)
     scores = scores.assign(**{name: select_values(name, scores, settings) for name in names})
@@ -69,17 +75,30 @@ def select_values(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None
     return selected.set_axis(scores.index)
 
 
-def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> pd.DataFrame:
-    form, index, heads = tables.choose_form(table), listed(rows), listed(columns) or ["metric"]
+def wide(
+    table: pd.DataFrame,
+    rows: Names = ROWS,
+    columns: Names = COLUMNS,
+    decimals: int | None = None,
+    spread: str = "deviation",
+) -> pd.DataFrame:
+    cells = tables.write_cells(table, tables.choose_form(table, decimals, spread))
+    return lay_out(table, cells, rows, columns)
+
+
+def below(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> pd.DataFrame | None:
+    """Return the chosen values of each cell, if runs were chosen."""
+    if "chosen" not in table:
+        return None
+    return lay_out(table, table["chosen"].astype(object).fillna(""), rows, columns)
+
+
+def lay_out(table: pd.DataFrame, cells: Sequence, rows: Names, columns: Names) -> pd.DataFrame:
+    index, heads = listed(rows), listed(columns) or ["metric"]
     texts = pd.DataFrame({name: write_values(table, name) for name in [*index, *heads]})
-    texts["cell"] = tables.write_cells(table, form)
-    if "chosen" in table:
-        chosen = table["chosen"].astype(object).fillna("")
-        followed = (texts["cell"] != "") & (chosen != "")
-        texts["cell"] += (" (" + chosen + ")").where(followed, "")
-    shown = texts.pivot(index=index, columns=heads, values="cell")
-    rows, head = order_names(texts, index), order_names(texts, heads)
-    return shown.reindex(index=rows, columns=head).fillna("")
+    shown = texts.assign(cell=cells).pivot(index=index, columns=heads, values="cell")
+    row, head = order_names(texts, index), order_names(texts, heads)
+    return shown.reindex(index=row, columns=head).fillna("")
 
 
 def ranked(row: tuple, column: tuple) -> bool:
@@ -100,8 +119,9 @@ def order_names(texts: pd.DataFrame, names: list[str]) -> pd.Index:
     return present.set_index(names).index
 
 
-def caption(table: pd.DataFrame) -> str:
+def caption(table: pd.DataFrame, spread: str = "deviation") -> str:
     if "seed" in table:
         table = table.assign(seeds=table["seed"].nunique())
-    over = "mean ± standard deviation over seeds"
-    return f"The {tables.describe_score_and_unit(table)}, {over}: {tables.describe_scope(table)}."
+    score, over = tables.describe_score_and_unit(table), tables.SPREADS[spread][1]
+    chosen = " The table below has the chosen values." * ("chosen" in table)
+    return f"The {score}, {over}: {tables.describe_scope(table)}.{chosen}"

@@ -5,7 +5,8 @@ partition, are its methods. With `over`, protocols that differ only in these fie
 too. The candidate with the best mean validation score over seeds is chosen; of equal ones the
 first. The validation score measures the same models as the score that is shown:
 `validation_own_mean` clients' own models, `validation_accuracy` and `validation_loss` the server's.
-A candidate with a diverged run is chosen only if all candidates have one.
+A candidate with a diverged run is chosen only if all candidates have one. The options `decimals`
+and `spread` are those of `table`.
 """
 
 import pandas as pd
@@ -27,12 +28,15 @@ def draw(
     over: str | list[str] | None = None,
     metric: str = "accuracy",
     chosen_on: str = VALIDATION,
+    decimals: int | None = None,
+    spread: str = "deviation",
 ) -> pd.DataFrame:
     """Return a row per family, dataset, partition and setting: the chosen values and their score.
 
     `over` has fields of the protocol that were tuned, too. `chosen_on: test` chooses by the score
     itself.
     """
+    tables.check_form(decimals, spread)
     known("value of `chosen_on`", chosen_on, (VALIDATION, TEST))
     deciding = metric if chosen_on == TEST else metrics.validation_of(metric)
     if chosen_on == VALIDATION:
@@ -46,27 +50,39 @@ def draw(
     return table.round({"mean": 4, "std": 4, "deciding_score": 4})
 
 
-def wide(table: pd.DataFrame) -> pd.DataFrame:
-    form, score = tables.choose_form(table), tables.find_metric(table)
+def wide(
+    table: pd.DataFrame, decimals: int | None = None, spread: str = "deviation"
+) -> pd.DataFrame:
+    """Return a row per setting and method, so that the best of each setting can be marked."""
     several = table["setting"].nunique() > 1
     shown = pd.DataFrame({
-        "method": table["family_label"], "dataset": table["dataset_label"],
-        "partition": table["partition"].map(write_label),
-        **({"protocol": table["setting_label"]} if several else {}),
-        "chosen": table["chosen"], "candidates": table["candidates"],
+        "dataset": table["dataset_label"], "partition": table["partition"].map(write_label),
+        **({"setting": table["setting_label"]} if several else {}),
+        "method": table["family_label"],
     })  # fmt: skip
+    index = [*shown]
+    shown = shown.assign(chosen=table["chosen"], candidates=table["candidates"])
     if (table["chosen_on"] != TEST).all():
         deciding = table["deciding_metric"].iloc[0]
         digits = "{:.2f}" if metrics.in_percent(deciding) else "{:.4g}"
         texts = table["deciding_score"].map(digits.format, na_action="ignore")
-        shown[metrics.describe_metric(deciding) + metrics.write_unit(deciding)] = texts
+        shown[write_head(deciding)] = texts
+    form = tables.choose_form(table, decimals, spread)
     cells = [tables.write_cell(facts, form) for facts in table.to_dict("records")]
-    shown[metrics.describe_metric(score) + metrics.write_unit(score)] = cells
-    return shown.astype(object).fillna("").set_index("method")
+    shown[write_head(tables.find_metric(table))] = cells
+    return shown.astype(object).fillna("").set_index(index)
 
 
-def caption(table: pd.DataFrame) -> str:
-    score = f"The {tables.describe_score_and_unit(table)}, mean ± standard deviation over seeds"
+def write_head(metric: str) -> str:
+    return metrics.describe_metric(metric) + metrics.write_unit(metric)
+
+
+def ranked(row: tuple, column: tuple, metric: str = "accuracy") -> bool:
+    return column[-1] == write_head(metric)
+
+
+def caption(table: pd.DataFrame, spread: str = "deviation") -> str:
+    score = f"The {tables.describe_score_and_unit(table)}, {tables.SPREADS[spread][1]}"
     if (table["chosen_on"] == TEST).any():
         return (
             f"{score}, of the best candidate of each method: {tables.describe_scope(table)}. The "

@@ -45,7 +45,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             plot_per_sample(below, here)
         figures.label_rows(grid[2 * i], "weight $a_k$ (%)", formula=True)
         figures.label_rows(grid[2 * i + 1], "$R_k / n_k$", formula=True)
-    figures.legend(figure, grid[0])
+    figures.legend(figure, [axes for row in grid[:2] for axes in row])
     return figure
 
 
@@ -62,6 +62,7 @@ def plot_shares(axes: Axes, table: pd.DataFrame) -> None:
 def plot_per_sample(axes: Axes, table: pd.DataFrame) -> None:
     """Draw R_k / n_k of the clients in descending order, a line per seed."""
     style: dict[str, Any] = {"color": find_colour("fedsls"), "linewidth": 0.8, "alpha": 0.6}
+    style["label"] = "FedSLS, a seed"
     for _, part in table.groupby("seed", sort=False):
         part = part.sort_values("R_per_sample", ascending=False)
         axes.plot(range(1, len(part) + 1), part["R_per_sample"], ".-", **style)

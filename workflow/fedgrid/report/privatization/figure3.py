@@ -59,6 +59,8 @@ def plot_dataset(place: SubFigure, ours: pd.DataFrame, classes: pd.DataFrame) ->
     figures.use_whole_numbers(middle.yaxis)
     top.set(xlim=middle.get_xlim(), ylabel="samples")
     right.barh(classes["class"], classes["samples"], height=1, color=colour)
+    for axis, of in ((top.yaxis, sizes), (right.xaxis, classes["samples"])):
+        figures.use_scale(axis, of)
     right.set(ylim=middle.get_ylim(), xlabel="samples")
     right.tick_params(axis="x", labelrotation=45)
     for axes, plain in ((top, "x"), (right, "y"), (middle, "both")):

@@ -119,7 +119,7 @@ def plot_bars(axes: Axes, table: pd.DataFrame) -> None:
         style: dict[str, Any] = {"color": colour, "yerr": part["deviation"], "label": KINDS[kind]}
         axes.bar(places[part.index], part["mean"], **style)
         above: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "size": LABEL}
-        above |= {"ha": "center", "va": "bottom", "color": colour}
+        above |= {"ha": "center", "va": "bottom", "color": figures.darken(colour)}
         axes.text(places[part.index].mean(), 1, KINDS[kind], **above)
     for row in table[kinds == NONE].itertuples():
         shared: dict[str, Any] = {"linestyle": "--", "label": f"{row.way}, shared"}

@@ -2,7 +2,7 @@
 
 These are comments, layout and docstrings, and the texts of errors, warnings and log messages; the
 RANGES of a method's file and the checks that only raise a UsageError, which refuse values, and
-change nothing for the others; and imports from rooms that never count.
+change nothing for the others; its NAME; and imports from rooms that never count.
 """
 
 import ast
@@ -14,7 +14,7 @@ from fedgrid.runtime.names import PACKAGE
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 # Functions that only say a text.
 SAYING = {"log": LEVELS, "logging": LEVELS, "cli": ("warn", "fail"), "warnings": ("warn",)}
-RANGES = "RANGES"  # of hyper-parameters
+STATED = ("RANGES", "NAME")  # constants of a method's file, unless it reads them itself
 REFUSAL = "UsageError"  # other errors may be caught, and then they change what is computed
 
 
@@ -22,8 +22,8 @@ def bare(tree: ast.Module, rooms: Collection[str] = ()) -> ast.Module:
     """Return a syntax tree without these, where `rooms` never count; it is changed in place."""
     _Bare(rooms).visit(tree)
     _Unchecked(tree).visit(tree)
-    if not count_reads(tree, RANGES):
-        tree.body = [one for one in tree.body if not assigns(one, RANGES)]
+    for name in (name for name in STATED if not count_reads(tree, name)):
+        tree.body = [one for one in tree.body if not assigns(one, name)]
     return tree
 
 
