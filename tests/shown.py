@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from fedgrid.analysis.symbols import LETTERS
 from fedgrid.page.sheets import MINUS
 from made import STUDIES
 
@@ -212,6 +213,8 @@ def is_right(one: dict, sheets: dict, rows: dict) -> bool:
     row = rows.get(one["row"], {})
     cell = [*row.values()][one["at"]] if one["at"] >= 0 else row.get(one["column"], "")
     plain = text.replace(MINUS, "-")
+    for word, letter in LETTERS.items():
+        plain = plain.replace(letter, word)
     return text == cell or (one["at"] < 0 and (plain == cell or is_rounded(plain, cell)))
 
 

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 from markupsafe import Markup, escape
 
+from fedgrid.analysis.symbols import write_symbols
 from fedgrid.claim import find_claim
 from fedgrid.page import bars, marks, write
 from fedgrid.page.panels import Panel
@@ -99,7 +100,7 @@ class Writer:
         own = line.column == "difference"
         label = line.row["label"] if own else f"placebo: {line.row['placebo_label']}"
         look, low = "ink" if own else "soft", self.height + 15
-        self.put(EDGE + (0 if own else 12), low, label, 12, look)
+        self.put(EDGE + (0 if own else 12), low, write_symbols(label), 12, look)
         self.place(panel.draw(line, LINE))
         self.put(WIDTH - EDGE, low, write_numbers(line), 12, look, "end")
         self.height += LINE

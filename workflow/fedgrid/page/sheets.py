@@ -2,16 +2,15 @@
 
 import csv
 import math
-import re
 from pathlib import Path
 
 import pandas as pd
 from markupsafe import Markup
 
+from fedgrid.analysis.symbols import write_symbols
 from fedgrid.runtime import files
 
 MINUS = "\N{MINUS SIGN}"
-NEGATIVE = re.compile(r"(?<![\w.])-(?=\d)")  # the sign of a number in a text
 DIVERGED = {math.inf: "the other runs diverged", -math.inf: "its runs diverged"}
 
 
@@ -45,7 +44,7 @@ class Row:
         return self.mark(column, DIVERGED.get(value) or form.format(value).replace("-", MINUS))
 
     def mark_text(self, column: str) -> Markup:
-        return self.mark(column, show_signs(self[column]))
+        return self.mark(column, write_symbols(self[column]))
 
     def mark(self, column: str, text: str) -> Markup:
         """Write a text, and note the row and the column from which it is taken."""
@@ -56,12 +55,8 @@ class Row:
     def link_text(self, column: str) -> Markup:
         """Write the text of a cell as a link to its row, from a page in the folder of the files."""
         return Markup('<a href="{}#{}" data-column="{}">{}</a>').format(
-            name_page(self.file), self.label, column, show_signs(self[column])
+            name_page(self.file), self.label, column, write_symbols(self[column])
         )
-
-
-def show_signs(text: str) -> str:
-    return NEGATIVE.sub(MINUS, text)
 
 
 def name_page(file: str) -> str:
