@@ -21,6 +21,7 @@ FAMILIES |= {"<statistic>": r"weighted|mean|spread|worst|best|decile\d", "<sourc
 FAMILIES |= {"<verdict>": "|".join(WORDS)}
 # In collected tables and products, if there are any.
 ANYWHERE = {"kept", "code_changed", "chosen", "chosen_by", "cited", "clients_without_tests"}
+ANYWHERE |= {"nothing"}
 OPTIONAL = {"of", "alpha"}  # of metrics other than accuracy; of Dirichlet partitions
 
 
