@@ -17,6 +17,8 @@ problem.
 import argparse
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from fedgrid.study.grid import read_names
 from fedgrid.study.resolving import Resolver
 
 KINDS = ("method", "model", "dataset", "partition")
+NOISY = ("fedgrid.engine", "fedgrid.stages")  # loggers
 NO_METHOD = "fedavg"  # whose names the run of a partition has
 
 
@@ -47,9 +50,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     asked = parser.parse_args(arguments)
     names = read_names(asked.config)
-    for room in ("engine", "stages"):  # the findings say what is wrong
-        logging.getLogger(f"fedgrid.{room}").setLevel(logging.ERROR)
-    findings = try_it(asked.kind or find_kind(asked.name, names), asked, names)
+    with without_warnings():
+        findings = try_it(asked.kind or find_kind(asked.name, names), asked, names)
     for name, place, gave in findings.hooks:
         print(f"{name:16} {place}: {gave}")
     for name, value in findings.facts.items():
@@ -59,6 +61,19 @@ def main(arguments: list[str] | None = None) -> None:
     if findings.problems:
         sys.exit(1)
     print(f"{asked.name}: no problem was found")
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Log errors of training and stages only, because the findings say what is wrong."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, NOISY)}
+    try:
+        for logger in levels:
+            logger.setLevel(logging.ERROR)
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 def find_kind(name: str, names: Resolver) -> str:

@@ -1,5 +1,6 @@
 """A model, a dataset and a partition are tried before they are used: `fedgrid check`."""
 
+import logging
 from functools import partial
 from pathlib import Path
 
@@ -102,6 +103,14 @@ def test_a_dataset_is_described_and_read_twice(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         command.main(["my"])
     assert "problem: a second reading gives other samples" in capsys.readouterr().out
+
+
+def test_other_work_of_the_process_is_logged_as_before():
+    npz(0)
+    rooms = [logging.getLogger(f"fedgrid.{room}") for room in ("engine", "stages")]
+    before = [room.level for room in rooms]
+    command.main(["my"])
+    assert [room.level for room in rooms] == before
 
 
 def test_a_partition_is_described_and_drawn_twice(monkeypatch, capsys):
