@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fedgrid.report._product import drop_kept, lay_out
+from fedgrid.report._product import drop_kept, lay_out, write_note
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.products import FIGURES
@@ -30,7 +30,7 @@ def write_tex(product, table, path: Path, study: Study) -> None:
     from fedgrid.analysis import latex
 
     caption, order = product.caption(table), find_order(product, table)
-    words = caption, product.note(table)
+    words = caption, write_note(table)
     text = latex.write_table(lay_out(product, table), study, words, path.stem, *order)
     if foreign := latex.list_foreign(text):
         need = f"pdflatex cannot print the letters {foreign} of this table: compile it with"
@@ -47,7 +47,7 @@ def write_html(product, table, path: Path, study: Study) -> None:
 
     order = find_order(product, table)
     body = "\n<br>\n".join(html.write_table(of, study, *order) for of in lay_out(product, table))
-    words = [escape(text, quote=False) for text in (product.caption(table), product.note(table))]
+    words = [escape(text, quote=False) for text in (product.caption(table), write_note(table))]
     page = PAGE.format(caption=words[0], body=body, note=words[1] and NOTE.format(words[1]))
     path.write_text(page, encoding="utf-8")
 
@@ -62,7 +62,7 @@ def find_order(product, table) -> tuple[Callable[..., bool], bool]:
 
 
 def write_caption(product, table, path: Path, study: Study) -> None:
-    words = filter(None, (product.caption(table), product.note(table)))
+    words = filter(None, (product.caption(table), write_note(table)))
     path.write_text("\n\n".join(words) + "\n", encoding="utf-8")
 
 
@@ -77,7 +77,7 @@ def write_figure(product, table, path: Path, study: Study, form: str) -> None:
     with figures.use_style(getattr(product, "size", None), text), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # `use_style` has said it in a sentence
         figure = product.plot(drop_kept(table), study)
-        about = f"{product.caption(table)} {product.note(table)}".strip()
+        about = f"{product.caption(table)} {write_note(table)}".strip()
         figures.save_figure(figure, path, form, about)
 
 

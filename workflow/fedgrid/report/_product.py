@@ -55,9 +55,7 @@ def explain_no_rows(product: SimpleNamespace, reason: str):
     from fedgrid.analysis import figures
 
     stand_in = SimpleNamespace(
-        caption=lambda table: NO_ROWS.format(reason),
-        note=lambda table: "",
-        wide=lambda table: table.iloc[:0],
+        caption=lambda table: NO_ROWS.format(reason), wide=lambda table: table.iloc[:0]
     )
     if hasattr(product, "plot"):
         stand_in.plot = lambda table, study: figures.make_blank()
@@ -87,7 +85,6 @@ def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
     if hasattr(loaded, "caption"):
         chosen = loaded.best or options.get(BEST)
         loaded.caption = partial(write_caption, loaded.caption, chosen)
-    loaded.note = write_note
     return loaded
 
 
@@ -178,7 +175,7 @@ def write_text(product, path: Path, columns: int | None = None) -> str:
         return NO_ROWS.format(table[NOTHING].iloc[0])
     try:
         bodies = [write_body(of, columns) for of in lay_out(product, table)] if len(table) else []
-        return "\n\n".join(filter(None, (product.caption(table), *bodies, product.note(table))))
+        return "\n\n".join(filter(None, (product.caption(table), *bodies, write_note(table))))
     except KeyError as problem:
         if problem.args[0] in table:
             raise
