@@ -94,7 +94,7 @@ $(PEERS)/ready: tests/benchmarks/peers.txt | $(VENV)/ready
 lint: $(VENV)/ready
 	ruff check
 	ruff format --check
-	snakefmt --check Snakefile workflow/rules
+	snakefmt --check Snakefile workflow/rules workflow/template/Snakefile
 	lint-imports
 	mypy
 	snakemake --lint

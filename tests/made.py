@@ -12,7 +12,7 @@ import pandas as pd
 from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity import scores
 from fedgrid.experiments.fidelity.setting import MAPS
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.store import tables
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import collected_path

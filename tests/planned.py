@@ -23,7 +23,7 @@ from fedgrid.plan.invocation import Invocation
 from fedgrid.plan.products import Products
 from fedgrid.plan.runs import Runs, dataset_code, partition_code, partition_specification
 from fedgrid.plan.tables import Tables, place_of_table
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.study.paths import CELL, COLLECTED, HELD_OUT, PARTITION, RUN
 from fedgrid.study.reading import merge_configs, read_config
 from made import STUDIES

@@ -10,7 +10,7 @@ from fedgrid.commands import check as command
 from fedgrid.method import Method, Step, relative, weighted_sum
 from fedgrid.runtime.names import registered
 from fedgrid.study import reading
-from fedgrid.study.reading import STUDIES, study_files
+from fedgrid.study.reading import find_study, study_files
 
 COUNTED = {"rounds": 0}
 
@@ -207,10 +207,10 @@ def test_the_command_leaves_out_the_studies_with_a_mistake(tmp_path, monkeypatch
     broken, other = tmp_path / "broken.yaml", tmp_path / "other.yaml"
     broken.write_text("title: [")
     fields = "{base: fedlmd-quick}"  # as fedsls.yaml does not say
-    text = (STUDIES / "normalization.yaml").read_text("utf-8")
+    text = find_study("normalization").read_text("utf-8")
     other.write_text(text.replace("protocols:", f"protocols:\n  fedsls-quick: {fields}", 1))
     files = [*study_files(), broken, other]
-    monkeypatch.setattr(reading, "study_files", lambda folder=STUDIES: files)
+    monkeypatch.setattr(reading, "study_files", lambda folder=None: files)
     command.main(["fedprox-mu0.1"])
     said = capsys.readouterr()
     assert "fedprox-mu0.1: no problem was found" in said.out

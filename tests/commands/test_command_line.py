@@ -25,7 +25,8 @@ import torch
 import conftest
 from conftest import slow_but
 from fedgrid.runtime import cli, download
-from fedgrid.runtime.names import PACKAGE, UsageError, registered
+from fedgrid.runtime.names import UsageError, registered
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.study import command, reading
 from fedgrid.study.jobs import run_of_stage
 from made import GRID, STUDIES

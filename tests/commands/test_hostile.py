@@ -54,7 +54,8 @@ from fedgrid.report import _product
 from fedgrid.report.fedsls import table1, weights
 from fedgrid.runtime import cli, schema
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import PACKAGE, UsageError
+from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.stages import saliency
 from fedgrid.store import tables as collected
 from fedgrid.study.protocol import AXES

@@ -35,7 +35,8 @@ from fedgrid.engine.backends import _recorded, _steps
 from fedgrid.engine.state import RunState
 from fedgrid.method import Method, by_samples
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import PACKAGE, UsageError, registered
+from fedgrid.runtime.names import UsageError, registered
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.protocol import STAGES
 from fedgrid.training import checkpoint

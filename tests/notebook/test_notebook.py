@@ -25,7 +25,8 @@ from fedgrid.federation import stored
 from fedgrid.notebook import api, names, stages
 from fedgrid.runtime import own_config
 from fedgrid.runtime.code import own_data
-from fedgrid.runtime.names import PACKAGE, UsageError, registered
+from fedgrid.runtime.names import UsageError, registered
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.watch import progress
 from fedgrid.study.command import Machine, run_of_name

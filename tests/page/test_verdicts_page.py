@@ -23,7 +23,8 @@ from fedgrid.commands import keep, verdicts
 from fedgrid.page import bars, evidence, headlines, making, marks, sections, verdict_bar, write
 from fedgrid.page.sheets import MINUS, Row, Sheet
 from fedgrid.report import claims
-from fedgrid.runtime.names import PACKAGE, UsageError
+from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.store import kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import RUN

@@ -10,7 +10,7 @@ import pytest
 import planned
 from conftest import HERE, slow_but
 from fedgrid.runtime.code import own_data, source
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.study.reading import read_config, read_study
 from planned import plan_of, told_to
 

@@ -14,7 +14,7 @@ import made
 from conftest import ENVIRONMENT
 from fedgrid.analysis import figures, latex, readable
 from fedgrid.report import _formats, _product
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.places import PACKAGE
 
 ODD = r"$x$_1^2 %&#~\{a} $"
 FAR = "\u8fc7\u62df\u5408"  # Chinese

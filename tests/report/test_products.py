@@ -33,7 +33,8 @@ from fedgrid.report.fedsls import (
     pilot_local_work,
     table1,
 )
-from fedgrid.runtime.names import PACKAGE, UsageError, registered
+from fedgrid.runtime.names import UsageError, registered
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.study.products import product_module
 from made import STUDIES
 from written import blocks

@@ -13,7 +13,7 @@ from fedgrid import datasets, methods, models
 from fedgrid.checking import model as measured
 from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity.setting import check_counts
-from fedgrid.runtime import names
+from fedgrid.runtime import places
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.schema import make_validator
@@ -39,8 +39,7 @@ def write(tmp_path, monkeypatch):
     root = tmp_path / "fedgrid"
     for kind, package in KINDS.items():
         monkeypatch.setattr(package, "__path__", [str(root / kind), *package.__path__])
-    monkeypatch.setattr(source, "ROOT", root)
-    monkeypatch.setattr(names, "PACKAGE", root)
+    monkeypatch.setattr(places, "PACKAGE", root)
 
     def written(kind: str, text: str | bytes, name: str = "mine") -> None:
         path = root / kind / f"{name}.py"

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fedgrid.runtime import names
+from fedgrid.runtime import places
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 
@@ -31,7 +31,7 @@ def test_a_stage_counts_all_it_reaches_but_what_plans(stage):
 @pytest.mark.parametrize("age", [0, 3600])
 def test_a_new_file_is_at_once_a_name_of_its_registry(age, tmp_path, monkeypatch):
     """Also in a folder that was read before, whether or not it changed a moment ago."""
-    monkeypatch.setattr(names, "PACKAGE", tmp_path)
+    monkeypatch.setattr(places, "PACKAGE", tmp_path)
     (tmp_path / "methods").mkdir()
     (tmp_path / "methods/first.py").touch()
     changed = time.time() - age

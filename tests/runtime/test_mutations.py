@@ -19,7 +19,7 @@ import pytest
 
 from conftest import slow_but
 from fedgrid.commands import collect, data, draw, partition, pretrain, saliency, train
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.store import kept
 from fedgrid.study import jobs
 from fedgrid.study.grid import Grid

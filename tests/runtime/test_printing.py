@@ -10,7 +10,7 @@ import made
 from conftest import ENVIRONMENT
 from fedgrid.commands import draw
 from fedgrid.runtime import cli
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.places import PACKAGE
 
 SHOW = ("draw", "table1", "--study", "fedsls", "--show", "table.csv")
 

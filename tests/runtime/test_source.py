@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from conftest import answers, forget
-from fedgrid.runtime import schema
+from fedgrid.runtime import places, schema
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import PACKAGE, UsageError, registered
+from fedgrid.runtime.names import UsageError, registered
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import stage_modules
 from fedgrid.study.paths import COLLECTED, RUN
@@ -80,7 +81,7 @@ def package(tmp_path, monkeypatch):
     """A copy of the package that may be edited."""
     root = tmp_path / "fedgrid"
     shutil.copytree(PACKAGE, root, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(source, "ROOT", root)
+    monkeypatch.setattr(places, "PACKAGE", root)
     forget()
     yield root
     forget()
@@ -117,7 +118,7 @@ def test_a_fingerprint_is_noted_for_the_same_files_only(package, tmp_path, monke
     monkeypatch.undo()
     edit_all(package, [("methods/moon", "0.5", "0.25")])
     forget()
-    monkeypatch.setattr(source, "ROOT", package)
+    monkeypatch.setattr(places, "PACKAGE", package)
     assert source.fingerprint("methods.moon") != found
 
 

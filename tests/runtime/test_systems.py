@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from conftest import ENVIRONMENT
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.places import PACKAGE
 
 MODULES = sorted(
     ".".join(["fedgrid", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(

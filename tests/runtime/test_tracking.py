@@ -25,7 +25,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fedgrid.commands import train
 from fedgrid.runtime import cli
-from fedgrid.runtime.names import PACKAGE, UsageError
+from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.runtime.watch import progress, remaining, tracked, trackers
 from fedgrid.runtime.watch.trackers import csv as running
 from fedgrid.store import verifying

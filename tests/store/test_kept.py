@@ -232,7 +232,8 @@ def own(request, results, monkeypatch) -> tuple[str, Grid]:
     """Runs of data of one's own are kept, and gone from the results: what is changed, the grid."""
     monkeypatch.chdir(results.parent)
     monkeypatch.setenv(own_data.VARIABLE, "{}")
-    monkeypatch.setattr(own_data, "KEPT", results.parent / "reference")
+    monkeypatch.setattr(own_data, "roots", lambda kind: [results.parent])
+    monkeypatch.setattr(own_data, "KEPT", f"reference/*/*/{own_data.DESCRIBED}")
     entry = {"folder": "mine"} if request.param in ("folder", "clients") else {"npz": "mine.npz"}
     if request.param == "clients":
         entry["clients"] = "clients.csv"

@@ -14,7 +14,8 @@ from fedgrid.federation.members import fits, read_partition, write_partition
 from fedgrid.federation.stored import ARRAYS, open_data
 from fedgrid.partitions import dirichlet
 from fedgrid.runtime import schema
-from fedgrid.runtime.names import PACKAGE, UsageError, known
+from fedgrid.runtime.names import UsageError, known
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.store import tables as collected
 from fedgrid.study import reading
 from fedgrid.study.command import resolve_run, run_parser

@@ -10,17 +10,17 @@ import yaml
 
 from conftest import ENVIRONMENT, answers, said
 from fedgrid.commands import draw
-from fedgrid.runtime import names
+from fedgrid.runtime import names, places
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.plain_yaml import FastLoader, Loader
 from fedgrid.store import deletable
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.reading import (
-    STUDIES,
     add_products,
     check_schema,
     read_studies,
+    study_files,
     use_studies,
 )
 
@@ -140,7 +140,7 @@ def test_nothing_is_cleaned_while_a_study_is_left_out(tmp_path, monkeypatch):
         deletable.find_wanted([])
 
 
-@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", study_files(), ids=lambda path: path.stem)
 def test_both_parsers_read_the_same(path):
     text = path.read_bytes()
     assert yaml.load(text, FastLoader) == yaml.load(text, Loader)
@@ -216,7 +216,7 @@ def test_hidden_files_are_no_studies_and_no_modules(tmp_path, monkeypatch):
     (folder / "mine.yaml").write_text(STUDY)
     (folder / "loop.py").touch()
     assert [*read_studies(folder)] == ["mine"]
-    monkeypatch.setattr(names, "PACKAGE", tmp_path)
+    monkeypatch.setattr(places, "PACKAGE", tmp_path)
     assert names.registered("methods") == ["loop"]
 
 

@@ -52,10 +52,12 @@ import hooks
 
 # What stands for a program in a block that is planned: Snakemake plans, or words are written down.
 BY_SNAKEMAKE = 'snakemake() { command snakemake --dry-run --quiet rules "$@"; }'
-NOTED = 'snakemake() { { printf "%q " snakemake "$@"; echo; } >> planned; }'
+NOTED = 'snakemake() { { printf "%q " snakemake "$@"; echo; } >> "$PLANNED"; }'
 OTHERS = """
 make() { command make --dry-run "$@"; }
-python() { { printf "%q " "$@"; echo; } >> planned; }
+python() {
+    if [ "$3" = new ]; then command python "$@"; else { printf "%q " "$@"; echo; } >> "$PLANNED"; fi
+}
 fedgrid() { python -m fedgrid "$@"; }
 pip() { [ "$1" = install ]; }
 """
@@ -133,13 +135,17 @@ def copy_for_readers(folder: Path) -> Path:
 
 
 def follow(one: Block, project: Path, before: str) -> None:
-    """Write a file that a page shows, or run a block of commands after others."""
+    """Write a file that a page shows, or run a block of commands after others, where these end."""
+    here = project.parent / "here"
+    place = Path(here.read_text().strip()) if here.exists() else project
     if one.file:
-        path = project / one.file
+        path = place / one.file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(one.text)
     elif one.language == "sh":
-        say(["bash", "-euo", "pipefail", "-c", f"{before}\n{one.text}"], project)
+        text = f"{before}\n{one.text}\npwd > {here}"
+        names = {"PLANNED": str(project / "planned"), "PYTHONPATH": str(project / "workflow")}
+        say(["bash", "-euo", "pipefail", "-c", text], place, **names)
 
 
 def assert_planned(words: list[str]) -> None:
@@ -172,10 +178,10 @@ def jobs_of_target(target: str, config: dict) -> dict[str, set[str]]:
     return {rule: jobs for name in products for rule, jobs in product_of(plan, name).items()}
 
 
-def say(command: list[str], project: Path) -> None:
-    """Run a command in the project; it must succeed."""
-    environment = ENVIRONMENT | {"PYTHONPATH": "workflow"}
-    done = subprocess.run(command, cwd=project, env=environment, text=True, capture_output=True)
+def say(command: list[str], place: Path, **more: str) -> None:
+    """Run a command in a folder; it must succeed."""
+    environment = ENVIRONMENT | {"PYTHONPATH": "workflow"} | more
+    done = subprocess.run(command, cwd=place, env=environment, text=True, capture_output=True)
     assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
 
 

@@ -64,7 +64,7 @@ def say(programs: Path, folder: Path, *command: str) -> subprocess.CompletedProc
 
 def test_the_wheel_has_all_that_is_not_code(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("fedgrid/")}
-    for folder in ("studies", "schemas"):
+    for folder in ("studies", "schemas", "template"):
         there = (HERE.parent / "workflow" / folder).rglob("*.*")
         assert {f"fedgrid/{path.relative_to(HERE.parent / 'workflow')}" for path in there} <= names
     package = HERE.parent / "workflow/fedgrid"
@@ -109,6 +109,28 @@ def test_a_run_is_trained_by_the_command_and_by_the_function(whole, tmp_path):
     rows = [[float(x or "nan") for x in line.split(",")] for line in made.read_text().split()[1:]]
     others = [[float(x or "nan") for x in line.split(",")] for line in said.read_text().split()[1:]]
     assert repr(rows) == repr(others)
+
+
+def test_a_paper_is_made_in_an_empty_folder_and_nothing_is_written_into_the_package(
+    whole, tmp_path
+):
+    def contents() -> dict[Path, bytes]:
+        (package,) = whole.parent.glob("[Ll]ib/**/site-packages/fedgrid")
+        files = (path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc")
+        return {path: path.read_bytes() for path in files}
+
+    before = contents()
+    assert say(whole, tmp_path, "fedgrid", "new", "my-paper").returncode == 0
+    folder = tmp_path / "my-paper"
+    asked = ("--config", "method=fedavg,pull", "partition=dir0.1", "seed=0", "--")
+    program = ("python", "-m", "snakemake", "--cores", "2")
+    done = say(whole, folder, *program, *asked, "results/table.csv")
+    assert done.returncode == 0, done.stderr
+    assert len((folder / "results/table.csv").read_text().splitlines()) == 3
+    assert say(whole, folder, "fedgrid", "keep", "my_paper", "quick").returncode == 0
+    assert (folder / "studies/reference/my_paper/quick/index.csv").exists()
+    assert say(whole, folder, "fedgrid", "verdicts", "--study", "my_paper").returncode == 0
+    assert contents() == before
 
 
 def test_a_figure_has_its_style_and_a_study_its_page(whole, tmp_path):

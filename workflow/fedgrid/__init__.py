@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 # Snakefile and every job import it.
 FOUND_IN = dict.fromkeys(("run", "load_method", "list_names", "Result"), "fedgrid.notebook.api")
 FOUND_IN |= dict.fromkeys(("Method", "Step", "Client", "Cohort"), "fedgrid.method")
-FOUND_IN["UsageError"] = "fedgrid.runtime.names"
+FOUND_IN |= {"UsageError": "fedgrid.runtime.names", "SNAKEFILE": "fedgrid.runtime.places"}
 __all__ = ["__version__", *FOUND_IN]
 
 

@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
 
 from snakemake.common.configfile import load_configfile
@@ -15,16 +16,17 @@ gc.set_threshold(100_000, 50, 100)
 
 # The folder of this file; in a module, `workflow.basedir` is the folder of the other workflow.
 WORKFLOW = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parent
-if not (WORKFLOW / "fedgrid").is_dir():
+if (WORKFLOW / "fedgrid").is_dir():  # a clone: fedgrid need not be installed
+    sys.path.insert(0, str(WORKFLOW))
+elif not find_spec("fedgrid"):
     raise WorkflowError(
         f"the folder {WORKFLOW / 'fedgrid'} does not exist: the rules need the code beside "
-        "them, so clone the repository and name the Snakefile of the clone"
+        "them, so clone the repository and name the Snakefile of the clone, or install fedgrid"
     )
 if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake would read them as wildcards
     raise WorkflowError(
         f"the project is in {WORKFLOW.parent}: no folder of this path may have braces"
     )
-sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 
 from fedgrid.runtime.names import UsageError, printable
 from fedgrid.runtime.required import describe_old_packages
@@ -85,7 +87,11 @@ if not workflow.modifier.is_main_snakefile():
         raise WorkflowError(
             "fedgrid's commands look for results under results/: remove `prefix` from its module"
         )
-    config = in_one_sentence(read_config)(WORKFLOW.parent / "config.yaml") | config
+
+# A module and the folder of a paper may leave keys out.
+defaults = WORKFLOW.parent / "config.yaml"
+if defaults not in [Path(path).absolute() for path in read]:
+    config = in_one_sentence(read_config)(defaults) | config
 
 invocation = Invocation(workflow, sys.argv)
 invocation.mend_snakemake()

@@ -26,7 +26,8 @@ from fedgrid.analysis.symbols import write_symbols
 from fedgrid.partitions import write_label
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import PACKAGE, registered
+from fedgrid.runtime.names import registered
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.study.records import Study
 
 WIDTH, HEIGHT = 2.3, 2.0  # inches of a panel

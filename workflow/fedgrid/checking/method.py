@@ -40,7 +40,8 @@ from fedgrid.federation.protocols import changed_protocol
 from fedgrid.method import Memory, Method, Model
 from fedgrid.models import Classifier
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown_error
+from fedgrid.runtime.names import UsageError, in_words, shown_error
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.runtime.resolved import MethodParts, Protocol
 from fedgrid.study.protocol import PROTOCOL
 from fedgrid.training.build import build_part, check_method

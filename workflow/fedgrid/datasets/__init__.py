@@ -45,6 +45,9 @@ from fedgrid.datasets._stream import Stream, save
 from fedgrid.federation.stored import check_arrays, check_writers
 from fedgrid.runtime.code import contract, own_data
 from fedgrid.runtime.names import UsageError, known
+from fedgrid.runtime.places import search
+
+__path__ = search("datasets")  # with the folder of one's own paper
 
 
 class Split(NamedTuple):

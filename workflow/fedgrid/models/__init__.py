@@ -33,6 +33,9 @@ from fedgrid.models._network import check_network
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.files import whole
 from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.runtime.places import search
+
+__path__ = search("models")  # with the folder of one's own paper
 
 
 class Classifier(nn.Module):

@@ -17,7 +17,7 @@ from fedgrid.page.sections import BUILT_IN, Paper, make_paper
 from fedgrid.page.sheets import Row, Sheet, name_page
 from fedgrid.report.claims import PAPER
 from fedgrid.runtime import files
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.study.grid import Grid
 from fedgrid.study.records import Study
 

@@ -26,6 +26,9 @@ from typing import Any
 
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, registered, shown
+from fedgrid.runtime.places import search
+
+__path__ = search("partitions")  # with the folder of one's own paper
 
 EACH_WRITER = "writers"  # as a protocol's `clients`: every writer of the dataset is a client
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from fedgrid.plan.invocation import Invocation
 from fedgrid.runtime.code import own_data
-from fedgrid.runtime.names import PACKAGE, UsageError, within
+from fedgrid.runtime.names import UsageError, within
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.runtime.watch import trackers
 from fedgrid.store.kept import Entry, read_index, store_folder
 from fedgrid.study.given import read_given

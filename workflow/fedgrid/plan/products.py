@@ -10,7 +10,7 @@ from fedgrid.plan.experiments import Experiments
 from fedgrid.plan.tables import Tables
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_facts
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import product_module
 from fedgrid.study.resolving import remember_answers

@@ -18,3 +18,7 @@ as {"over": "method"}: they are checked when the study is read (`study/options.p
 <sources> are tables, by the names under `from` in the entry. A function also gets those values
 under `with` that it has arguments for.
 """
+
+from fedgrid.runtime.places import search
+
+__path__ = search("report")  # with the folder of one's own paper

@@ -17,12 +17,12 @@ from typing import Any
 
 from fedgrid.runtime import files, records, warm
 from fedgrid.runtime.hashes import hash_text
-from fedgrid.runtime.names import PACKAGE, UsageError, is_refusal, lacks, printable
+from fedgrid.runtime.names import UsageError, is_refusal, lacks, printable
+from fedgrid.runtime.places import OWN, PACKAGE, relative
 from fedgrid.runtime.required import describe_old_packages
 
 # The folder of original data and downloads. `~name` is kept as it is if there is no such user.
 DATA = Path(os.path.expanduser(os.environ.get("FEDGRID_DATA", "data")))
-EXTENDED = {"methods", "models", "datasets", "partitions", "report"}  # folders for files of users
 SHOWN: dict[str, Any] = {
     "level": logging.INFO,
     "format": "%(asctime)s %(message)s",
@@ -183,13 +183,13 @@ def refused(problem: Exception) -> str:
 
 
 def blamed(problem: Exception) -> str:
-    """Return whose mistake an unexpected error may be: the last file of EXTENDED that it passed."""
+    """Return whose mistake an unexpected error may be: the last file of OWN that it passed."""
     for frame in reversed(traceback.extract_tb(problem.__traceback__)):
-        path = Path(frame.filename)
-        if path.is_relative_to(PACKAGE) and path.relative_to(PACKAGE).parts[0] in EXTENDED:
+        path = relative(Path(frame.filename))
+        if path and path.parts[0] in OWN:
             what = f"{type(problem).__name__}: {printable(str(problem))}"
             return (
-                f"{path.relative_to(PACKAGE)}, line {frame.lineno}, fails with {what}: correct the "
+                f"{path}, line {frame.lineno}, fails with {what}: correct the "
                 "file if it is yours, or if you have edited it; otherwise this is a defect of "
                 "fedgrid"
             )

@@ -8,14 +8,11 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NoReturn, TypeGuard
 
+from fedgrid.runtime.places import PACKAGE, roots
 from fedgrid.runtime.words import ALSO
 
-PACKAGE = Path(__file__).parent.parent
-# The folder of studies and schemas: in the package as a wheel has it, and beside it in a checkout.
-HOME = PACKAGE if (PACKAGE / "studies").is_dir() else PACKAGE.parent
-SCHEMAS = HOME / "schemas"
 RECENT = 10**9  # nanoseconds in which a folder may change again at the same time of its clock
 LONGEST = 200  # characters of a value that a message quotes
 SHOWN = 60  # names that a message lists at most
@@ -60,14 +57,30 @@ class NothingToDrawError(UsageError):
 
 
 def registered(kind: str) -> list[str]:
-    """Return the names of a registry: the files of methods/, datasets/, models/ or report/."""
-    folder = f"{PACKAGE}/{kind}"
+    """Return the names of a registry: the files of methods/, datasets/, models/ or report/.
+
+    UsageError if the package and the folder of a paper both have a name.
+    """
+    found: list[str] = []
+    for root in roots(kind):
+        names = list_folder(f"{root}/{kind}")
+        if twice := {*found}.intersection(names):
+            refuse_twice(root / kind / f"{min(twice)}.py")
+        found += names
+    return sorted(found)
+
+
+def refuse_twice(file: Path) -> NoReturn:
+    raise UsageError(f"{file} has the name of a file of fedgrid: give it another name")
+
+
+def list_folder(folder: str) -> tuple[str, ...]:
     try:
         changed = os.stat(folder).st_mtime_ns
     except OSError:
         changed = 0
     read = read_folder if time.time_ns() - changed > RECENT else read_folder.__wrapped__
-    return sorted(read(folder, changed))
+    return read(folder, changed)
 
 
 @cache  # a plan of thousands of runs asks for each of them

@@ -8,7 +8,8 @@ from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
-from fedgrid.runtime.names import PACKAGE, UsageError
+from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.places import PACKAGE
 
 PROJECT = PACKAGE.parents[1] / "pyproject.toml"  # of a clone; an installed package has metadata
 

@@ -19,7 +19,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedgrid.runtime import files, forced, records
-from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown
+from fedgrid.runtime.names import UsageError, in_words, shown
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.store.identity import changed_inputs, input_of
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import INPUTS, input_paths

@@ -20,10 +20,11 @@ from typing import Any
 
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import UsageError, list_some, shown
+from fedgrid.runtime.places import HOME
 from fedgrid.runtime.resolved import Run
 from fedgrid.store.identity import hash_content, list_changed_code
 from fedgrid.study.paths import COLLECTED, collected_path
-from fedgrid.study.reading import STUDIES
+from fedgrid.study.reading import study_files
 
 INDEX = "index.csv"
 MAKERS = ("fedgrid", "code", "device", "threads", "torch")  # versions, code and machine of a run
@@ -47,8 +48,10 @@ Entry = dict[str, str]  # a row of the index
 Rows = list[dict[str, str]]  # the rows of an item in the table of a kind
 
 
-def store_folder(study: str, scale: str, studies: Path = STUDIES) -> Path:
-    return studies / "reference" / study / scale
+def store_folder(study: str, scale: str, studies: Path | None = None) -> Path:
+    """Return the folder of the kept runs of a study; it is beside the study's file."""
+    places = {file.stem: file.parent for file in study_files()} if studies is None else {}
+    return (studies or places.get(study, HOME / "studies")) / "reference" / study / scale
 
 
 def item_path(kind: str, run: Run) -> str:

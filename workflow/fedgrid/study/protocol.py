@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-from fedgrid.runtime.names import SCHEMAS
+from fedgrid.runtime.places import SCHEMAS
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.resolved import Axis, Fields, Names, Protocol
 

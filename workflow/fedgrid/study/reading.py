@@ -12,23 +12,22 @@ import yaml
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import (
-    HOME,
-    SCHEMAS,
     UsageError,
     followed_by,
     in_words,
     known,
+    refuse_twice,
     shown,
     within,
 )
 from fedgrid.runtime.own_config import CONFIG, is_own
+from fedgrid.runtime.places import SCHEMAS, roots
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.watch import trackers
 from fedgrid.study.chosen import expand_study
 from fedgrid.study.products import complete_product
 from fedgrid.study.records import Study
 
-STUDIES = HOME / "studies"
 T = TypeVar("T")
 GIVEN = "the configuration"  # files and --config together, where an error names a place
 FLAGS = ("warm", "kept")  # keys of a configuration that are true or false
@@ -127,8 +126,8 @@ class Studies(dict[str, Study]):
             raise followed_by(problem, f"If it is new, {there}") from None
 
 
-def read_studies(folder: Path = STUDIES) -> Studies:
-    """Return the studies of a folder by the names of their files; those not right are left out."""
+def read_studies(folder: Path | None = None) -> Studies:
+    """Return the studies of a folder, or all, by names of files; those not right are left out."""
     studies = Studies()
     for path in study_files(folder):
         try:
@@ -164,14 +163,20 @@ def use_studies(
     return used
 
 
-def study_files(folder: Path = STUDIES) -> list[Path]:
-    return sorted(path for path in folder.glob("*.yaml") if not path.name.startswith("."))
+def study_files(folder: Path | None = None) -> list[Path]:
+    """Return the files of studies in a folder, or in the package and the folder of a paper."""
+    tops = [folder] if folder else [root / "studies" for root in roots("studies")]
+    found: dict[str, Path] = {}
+    for path in (path for top in tops for path in sorted(top.glob("[!.]*.yaml"))):
+        if found.setdefault(path.name, path) != path:
+            refuse_twice(path)
+    return sorted(found.values(), key=lambda path: path.name)
 
 
 def find_study(text: str) -> Path:
-    if text.endswith(".yaml"):
-        return Path(text)
-    return STUDIES / f"{known('study', text, (path.stem for path in study_files()))}.yaml"
+    """Return the file of a study; `text` is its name, or a path that ends in .yaml."""
+    files = {path.stem: path for path in study_files()}
+    return Path(text) if text.endswith(".yaml") else files[known("study", text, files)]
 
 
 def read_study(path: Path) -> Study:

@@ -15,6 +15,7 @@ from functools import cache
 from fedgrid.runtime import cli, files, notes
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_text
+from fedgrid.runtime.places import PACKAGE
 
 UNKNOWN = {"weights": 100.0, "training": 0.0, "evaluation": 0.0}  # of a model that fails
 
@@ -31,9 +32,7 @@ def measure_sizes(model: str, inputs: str) -> dict[str, float]:
     with suppress(OSError, ValueError):
         return json.loads(noted.read_text())
     command = [sys.executable, "-m", "fedgrid.checking.model", model, inputs]
-    paths = os.pathsep.join(
-        [str(source.ROOT.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
+    paths = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": paths}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -28,7 +28,8 @@ from fedgrid.engine.hooks.hints import hint
 from fedgrid.engine.hooks.reads import noted
 from fedgrid.engine.hooks.rules import RULES, Check, MistakeError, Rule, summing, weights
 from fedgrid.method import Joined, Method
-from fedgrid.runtime.names import PACKAGE, UsageError, shown, shown_error
+from fedgrid.runtime.names import UsageError, shown, shown_error
+from fedgrid.runtime.places import PACKAGE
 
 IN_STEP = ("loss", "penalty", "correct", "rate")
 MAKERS = ("architecture", "served")  # they change the network that they are given

@@ -2,19 +2,20 @@
 
 These are comments, layout and docstrings, and the texts of errors, warnings and log messages; the
 RANGES of a method's file and the checks that only raise a UsageError, which refuse values, and
-change nothing for the others; its NAME; and imports from rooms that never count.
+change nothing for the others; its NAME; the folders of a package; and imports from rooms that never
+count.
 """
 
 import ast
 from collections.abc import Collection
 from typing import Any
 
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.places import PACKAGE
 
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 # Functions that only say a text.
 SAYING = {"log": LEVELS, "logging": LEVELS, "cli": ("warn", "fail"), "warnings": ("warn",)}
-STATED = ("RANGES", "NAME")  # constants of a method's file, unless it reads them itself
+STATED = ("RANGES", "NAME", "__path__")  # constants of a file, unless it reads them itself
 REFUSAL = "UsageError"  # other errors may be caught, and then they change what is computed
 
 
@@ -23,7 +24,7 @@ def bare(tree: ast.Module, rooms: Collection[str] = ()) -> ast.Module:
     _Bare(rooms).visit(tree)
     _Unchecked(tree).visit(tree)
     for name in (name for name in STATED if not count_reads(tree, name)):
-        tree.body = [one for one in tree.body if not assigns(one, name)]
+        tree.body = [one for one in tree.body if not assigns(one, name)] or [ast.Pass()]
     return tree
 
 

@@ -17,7 +17,8 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from fedgrid.runtime.code import own_data, source
-from fedgrid.runtime.names import SCHEMAS, UsageError, list_some, shown
+from fedgrid.runtime.names import UsageError, list_some, shown
+from fedgrid.runtime.places import SCHEMAS
 
 FIELD = "field of a method"  # the key of an error of `Method`, which does not know its file
 NEEDED = ("saliency", "latents")  # stages whose results `training/build.py` reads for methods

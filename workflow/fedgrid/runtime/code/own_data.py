@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 
 from fedgrid.runtime import notes
 from fedgrid.runtime.hashes import hash_text
-from fedgrid.runtime.names import HOME, PACKAGE, UsageError, registered, shown
+from fedgrid.runtime.names import UsageError, registered, shown
 from fedgrid.runtime.own_config import CONFIG, is_own
+from fedgrid.runtime.places import roots
 
-KEPT = HOME / "studies" / "reference"  # the folder of kept runs
 DESCRIBED = "datasets.json"  # the file of a folder of kept runs with the code of data, by name
+KEPT = f"studies/reference/*/*/{DESCRIBED}"
 # Variables with entries as JSON, of the configuration and of studies: the Snakefile tells its jobs.
 VARIABLE, OF_STUDIES = "FEDGRID_OWN_DATA", "FEDGRID_STUDY_DATA"
 # What an entry can be, and the options that are read of each.
@@ -100,7 +101,7 @@ def checked(given: Any, of: str = "the configuration") -> dict[str, dict[str, An
                 f"{{folder: PATH}}` or `{name}: {{npz: PATH}}`",
                 where=of,
             )
-        if (PACKAGE / "datasets" / f"{name}.py").exists():
+        if name in registered("datasets"):
             raise UsageError(
                 f"datasets.{name} of {of} has the name of a dataset of fedgrid: give it another "
                 "name",
@@ -221,7 +222,8 @@ def find_code(name: str) -> str:
         return dataset(name).code
     kind, options = read_entry(name)
     start, end = f"from fedgrid.datasets._{kind} import load\n", f"\nOPTIONS = {options!r}\n"
-    every = (read_described(file).get(name, "") for file in sorted(KEPT.glob(f"*/*/{DESCRIBED}")))
+    files = (file for root in roots("studies") for file in sorted(root.glob(KEPT)))
+    every = (read_described(file).get(name, "") for file in files)
     found = {code for code in every if code.startswith(start) and code.endswith(end)}
     if len(found) > 1:
         raise UsageError(f"{missing}, and kept runs have {len(found)} different data of this name")

@@ -16,29 +16,29 @@ from importlib.util import decode_source
 from pathlib import Path
 from typing import Any
 
-from fedgrid.runtime import notes
+from fedgrid.runtime import notes, places
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.code.bare import bare
 from fedgrid.runtime.hashes import hash_facts
-from fedgrid.runtime.names import PACKAGE, UsageError
+from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.places import OWN, relative, roots
 
-ROOT = PACKAGE
 # Rooms in which nothing changes a number.
 PLANNING = ("commands", "notebook", "page", "plan", "runtime", "store", "study")
 
 
 def path(module: str) -> Path:
     """Return the file of a module or package, such as `methods.moon` or `models`."""
-    file = ROOT / f"{module.replace('.', '/')}.py"
-    package = file.with_suffix("") / "__init__.py"
-    return package if package.exists() else file
+    inside = module.replace(".", "/")
+    every = [root / f"{inside}{end}" for root in roots(inside) for end in ("/__init__.py", ".py")]
+    return next((file for file in every if file.exists()), every[1])
 
 
 def file(module: str) -> str:
     """Return the name of a module's file for a message: `methods/moon.py`."""
     if is_own(module):
         return module  # datasets.<name>: the entry of a configuration
-    return path(module).relative_to(ROOT).as_posix()
+    return (relative(path(module)) or path(module)).as_posix()
 
 
 def exists(module: str) -> bool:
@@ -107,14 +107,14 @@ def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
 def _inside(name: str) -> str:
     """Return a module's name without the package's; "." for the package, "" for another one."""
     package, _, inside = name.partition(".")
-    return inside or "." if package == ROOT.name else ""
+    return inside or "." if package == places.PACKAGE.name else ""
 
 
 def origin(module: str, node: ast.ImportFrom) -> str:
     """Return the absolute name of what an import is from: in methods.x, `._a` is methods._a."""
     if not node.level:
         return node.module or ""
-    inside = [ROOT.name, *module.split(".")]
+    inside = [places.PACKAGE.name, *module.split(".")]
     above = node.level - (path(module).name == "__init__.py")
     return ".".join([*inside[: len(inside) - above], *filter(None, [node.module])])
 
@@ -215,7 +215,7 @@ def check_once(facts: Any, check: Callable[[], None]) -> None:
 
 def _content(file: Path) -> bytes:
     """Return the text of a module's file, or its bytes if it is no text."""
-    parts = file.relative_to(ROOT).with_suffix("").parts
+    parts = (relative(file) or file).with_suffix("").parts
     try:
         return text(".".join(parts).removesuffix(".__init__")).encode()
     except (SyntaxError, ValueError, OSError):
@@ -226,9 +226,10 @@ def _content(file: Path) -> bytes:
 def _note() -> Path:
     """Return the note with the fingerprints of the package as it is now, by its files' content."""
     digest = hashlib.sha256(sys.version.encode())
-    for file in sorted(ROOT.rglob("*.py")):
+    own = [root / kind for kind in OWN for root in roots(kind)[1:]]
+    for file in sorted(file for top in (places.PACKAGE, *own) for file in top.rglob("*.py")):
         content = _content(file)
-        digest.update(f"\n{file.relative_to(ROOT)} {len(content)}\n".encode())
+        digest.update(f"\n{relative(file)} {len(content)}\n".encode())
         digest.update(content)
     return notes.place_note(f"code-{digest.hexdigest()[:32]}.txt")
 
