@@ -16,9 +16,9 @@ from conftest import ENVIRONMENT
 from written import DOCS, ROOT
 
 IN_CONDA = {"torch": "pytorch", "matplotlib": "matplotlib-base"}  # packages with another name there
-# What Snakemake itself needs; jobs run without it.
+# What Snakemake itself and `fedgrid bundle` need; jobs run without it.
 OF_SNAKEMAKE = {"pygments", "snakemake", "snakemake-executor-plugin-slurm"}
-OF_SNAKEMAKE |= {"snakemake-logger-plugin-rich"}
+OF_SNAKEMAKE |= {"snakemake-logger-plugin-rich", "rocrate"}
 GRAPH = DOCS / "reference/rulegraph.svg"
 
 

@@ -130,6 +130,19 @@ def test_a_paper_is_made_in_an_empty_folder_and_nothing_is_written_into_the_pack
     assert say(whole, folder, "fedgrid", "keep", "my_paper", "quick").returncode == 0
     assert (folder / "studies/reference/my_paper/quick/index.csv").exists()
     assert say(whole, folder, "fedgrid", "verdicts", "--study", "my_paper").returncode == 0
+    study = folder / "studies/my_paper.yaml"  # the grid of what is kept
+    study.write_text(
+        study.read_text().replace("[dir0.1, classes2]", "dir0.1").replace("[0, 1, 2]", "[0]")
+    )
+    study.write_text(study.read_text().replace("[fedavg, pull, pull_swapped]", "[fedavg, pull]"))
+    assert say(whole, folder, "fedgrid", "bundle", "my_paper", "quick").returncode == 0
+    (tmp_path / "review").mkdir()
+    (folder / "my_paper-quick.zip").rename(tmp_path / "review/my_paper-quick.zip")
+    again = ("--again", "1", "--cores", "2")
+    done = say(whole, tmp_path / "review", "fedgrid", "review", "my_paper-quick.zip", *again)
+    assert done.returncode == 0, done.stderr
+    assert "table.csv has the same numbers" in done.stdout
+    assert "has the kept evaluations" in done.stdout
     assert contents() == before
 
 

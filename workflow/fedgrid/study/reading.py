@@ -21,7 +21,7 @@ from fedgrid.runtime.names import (
     within,
 )
 from fedgrid.runtime.own_config import CONFIG, is_own
-from fedgrid.runtime.places import SCHEMAS, roots
+from fedgrid.runtime.places import SCHEMAS, paper, roots
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.watch import trackers
 from fedgrid.study.chosen import expand_study
@@ -177,6 +177,20 @@ def find_study(text: str) -> Path:
     """Return the file of a study; `text` is its name, or a path that ends in .yaml."""
     files = {path.stem: path for path in study_files()}
     return Path(text) if text.endswith(".yaml") else files[known("study", text, files)]
+
+
+def find_own_study(text: str) -> Path:
+    """Return the file of a study beside which something is written: in a paper's folder, its own.
+
+    UsageError for a study of fedgrid in the folder of a paper.
+    """
+    file, own = find_study(text), paper()
+    if own and not file.is_relative_to(own):
+        raise UsageError(
+            f"{text} is a study of fedgrid, beside which nothing is written from {own}: copy "
+            f"{file} to studies/ under another name"
+        )
+    return file
 
 
 def read_study(path: Path) -> Study:

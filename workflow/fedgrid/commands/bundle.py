@@ -1,0 +1,61 @@
+"""Pack a study of your paper with its kept runs, tables and figures, for those who review it.
+
+    python -m fedgrid keep my_paper small
+    python -m fedgrid bundle my_paper small
+
+This works in the folder of a paper (`fedgrid new`). The tables and figures are drawn anew, from the
+kept runs alone; those with runs that are not kept are left out. `store/bundled.py` says what the
+archive has. A reviewer opens it with `fedgrid review`.
+"""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fedgrid.runtime import cli, places
+from fedgrid.runtime.names import UsageError, known
+from fedgrid.store import bundled
+from fedgrid.store.drawable import list_drawable
+from fedgrid.study.grid import read_grid
+from fedgrid.study.reading import CONFIG, find_own_study
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = cli.parser(__doc__)
+    parser.add_argument("study", help="a study of your paper")
+    parser.add_argument("scale", help="a scale of the study")
+    parser.add_argument("--out", type=Path, help="default: <study>-<scale>.zip")
+    parser.add_argument("--cores", default="all", help="for Snakemake")
+    asked = parser.parse_args(arguments)
+    everything, folder = read_grid(CONFIG), places.paper()
+    study = everything.studies.named(asked.study)
+    known("scale", asked.scale, study["scales"])
+    find_own_study(asked.study)
+    if not folder:
+        raise UsageError(
+            "this is not the folder of a paper, in which alone a bundle is made: `python -m fedgrid "
+            "new NAME` makes one"
+        )
+    drawable = list_drawable(everything, asked.study, asked.scale)
+    if not drawable:
+        raise UsageError(
+            f"no product of {asked.study} has all of its runs kept at the {asked.scale} scale: run "
+            f"`snakemake --cores all --config scale={asked.scale}`, and then `python -m fedgrid "
+            f"keep {asked.study} {asked.scale}`"
+        )
+    names = [f"{name}.{ext}" for name in drawable for ext in study["products"][name]["formats"]]
+    out = asked.out or Path(f"{asked.study}-{asked.scale}.zip")
+    with TemporaryDirectory() as temporary:
+        bundle = Path(temporary) / out.stem
+        bundled.fill(bundle, folder, asked.study, asked.scale)
+        bundled.draw(bundle, asked.study, asked.scale, names, asked.cores)
+        bundled.take_products(bundle, asked.study, asked.scale, names)
+        bundled.describe(bundle, study["title"])
+        bundled.write_sums(bundle)
+        bundled.pack(bundle, out)
+    print(f"{out} has {', '.join(drawable)}: {out.stat().st_size / 1e3:,.0f} kB")
+    if others := set(everything.products(asked.study, asked.scale)) - {*drawable}:
+        print(f"not in it, because not all of their runs are kept: {', '.join(sorted(others))}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

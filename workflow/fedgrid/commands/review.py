@@ -1,0 +1,50 @@
+"""Review the bundle of a paper: checksums, tables from kept runs, and runs that are trained again.
+
+    python -m fedgrid review my_paper-small.zip --again 3
+
+This unpacks the archive into a folder beside it, compares all files with their checksums, draws
+every table and figure from the kept runs, and says whether all numbers are those in the bundle. It
+then trains so many kept runs again, which a seed draws, and says how far they are from what is
+kept. A folder in place of the archive is reviewed as it is. The code in the bundle is run.
+"""
+
+import argparse
+from pathlib import Path
+
+from fedgrid.runtime import cli
+from fedgrid.runtime.names import UsageError
+from fedgrid.store import bundled
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = cli.parser(__doc__)
+    parser.add_argument("bundle", type=Path, help="an archive of `fedgrid bundle`, or its folder")
+    parser.add_argument("--again", type=int, default=0, metavar="N", help="train N runs again")
+    parser.add_argument("--seed", type=int, default=0, help="with --again: draws the runs")
+    parser.add_argument("--cores", default="all", help="for Snakemake")
+    asked = parser.parse_args(arguments)
+    bundle = asked.bundle
+    if not bundle.is_dir():
+        bundle = bundled.unpack(bundle, bundle.parent)
+    if altered := bundled.find_altered(bundle):
+        raise UsageError(f"{altered[0]} is missing or altered, with {len(altered)} files in all")
+    print(f"all files of {bundle} have their checksums")
+    places = sorted((bundle / bundled.MADE).glob("*/*"))
+    if differing := [name for place in places for name in draw(bundle, place, asked)]:
+        cli.fail(f"{', '.join(differing)} differ from what is in the bundle")
+
+
+def draw(bundle: Path, place: Path, asked: argparse.Namespace) -> list[str]:
+    """Draw the products of a study at a scale; return the tables that differ."""
+    study, scale = place.parent.name, place.name
+    bundled.draw(bundle, study, scale, [file.name for file in place.iterdir()], asked.cores)
+    found = bundled.compare(bundle, study, scale)
+    for name, same in found.items():
+        print(f"{name} {'has the same numbers' if same else 'differs'}")
+    if asked.again:
+        bundled.train_again(bundle, study, scale, asked.again, asked.seed, asked.cores)
+    return [name for name, same in found.items() if not same]
+
+
+if __name__ == "__main__":
+    cli.run(main)
