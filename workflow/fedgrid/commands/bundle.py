@@ -32,8 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
     find_own_study(asked.study)
     if not folder:
         raise UsageError(
-            "this is not the folder of a paper, in which alone a bundle is made: `python -m fedgrid "
-            "new NAME` makes one"
+            "this is not the folder of a paper, in which alone a bundle is made: make one by "
+            "`python -m fedgrid new NAME`"
         )
     drawable = list_drawable(everything, asked.study, asked.scale)
     if not drawable:
