@@ -24,11 +24,10 @@ from fedgrid.analysis import html as screen
 from fedgrid.analysis.published import list_published_cells
 from fedgrid.analysis.scores import score_runs
 from fedgrid.commands import draw
-from fedgrid.report import _formats, _product, convergence
+from fedgrid.report import _formats, _product, convergence, partitions
 from fedgrid.report.fedsls import (
     ablation_static_dynamic,
     figure3,
-    figure4,
     figure5,
     pilot_local_work,
     table1,
@@ -416,7 +415,7 @@ def everywhere(clients: int, classes: int) -> pd.DataFrame:
 
 
 def test_the_dots_of_many_clients_and_classes_are_pixels(tmp_path):
-    table = figure4.draw(everywhere(100, 100), STUDY, "paper")
+    table = partitions.draw(everywhere(100, 100), STUDY, "paper")
     paths = written("figure4", table, tmp_path / "a", "pdf", "svg")
     (again,) = written("figure4", table, tmp_path / "b", "svg")
     assert all(path.stat().st_size < 1_500_000 for path in paths)
@@ -437,8 +436,8 @@ def test_the_dots_of_many_clients_and_classes_are_pixels(tmp_path):
 
 def test_few_dots_are_drawn_as_lines(tmp_path):
     for few, name in ((True, "few"), (False, "many")):
-        table = figure4.draw(everywhere(33 + (not few), 10), STUDY, "quick")
-        assert (len(table) <= figure4.MANY) == few
+        table = partitions.draw(everywhere(33 + (not few), 10), STUDY, "quick")
+        assert (len(table) <= partitions.MANY) == few
         (path,) = written("figure4", table, tmp_path / name, "svg")
         assert ("<image" not in path.read_text()) == few
 

@@ -277,7 +277,7 @@ def drawn_before() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("module", "old", "new", "who"),
     [
-        (f"{REPORT}/figure4", "LARGEST = 60", "LARGEST = 61", {"figure4"}),
+        ("report/partitions", "LARGEST = 60", "LARGEST = 61", {"figure4"}),
         ("analysis/verdicts", "LEVEL = 0.05", "LEVEL = 0.01", OF_VERDICTS),
         *slowly(
             (f"{REPORT}/table1", "- table[", "+ table[", {"table1", "table1_epochs"}),
@@ -294,7 +294,7 @@ def test_code_counts_for_the_products_that_it_draws(drawn_before, package, modul
 
 def test_code_that_draws_nothing_and_docstrings_do_not_count_for_products(drawn_before, package):
     documented = [
-        (f"{REPORT}/figure4", "The number of samples by client and class"),
+        ("report/partitions", "The number of samples by client and class"),
         ("analysis/scores", "Return the mean; missing if any value is missing."),
         ("report/_formats", "Write the product to each path"),
     ]
