@@ -78,8 +78,9 @@ def test_an_edit_counts_for_the_method_that_is_edited_and_for_no_other(folder):
     assert (after["engine"], after["all"] != before["all"]) == (before["engine"], True)
 
 
-@pytest.mark.parametrize("file", ["methods/fedprox.py", "studies/fedsls.yaml"])
+@pytest.mark.parametrize("file", ["methods/fedprox.py", "studies/fedsls.yaml", "models/_size.py"])
 def test_a_name_that_fedgrid_has_is_refused(file, folder):
+    (folder / file).parent.mkdir(exist_ok=True)
     (folder / file).write_text("")
     said = say(folder, "-c", FOUND).stderr
     assert f"{folder / file} has the name of a file of fedgrid: give it another name" in said
@@ -98,6 +99,52 @@ def test_a_mistake_in_a_file_of_the_folder_names_its_file_and_line(folder):
     assert (done.returncode, "methods/pull.py, line 1, is not Python" in done.stderr) == (1, True)
 
 
+PARTITION = 'PATTERN = "{}"\nEXAMPLE = "mine0.1"\nLABEL = "mine={{}}"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("x = 1\n", "partitions/mine.py has no PATTERN, which is a text"),
+        ("def (\n", "partitions/mine.py, line 1, is not Python"),
+        (PARTITION.format("mine("), "PATTERN is no pattern"),
+        (PARTITION.format("yours"), "PATTERN does not match EXAMPLE, mine0.1"),
+        (PARTITION.format("(?:mine|dir)(.*)"), "is a partition of partitions/mine.py and of dir"),
+    ],
+)
+def test_a_wrong_partition_is_refused(text, problem, folder):
+    (folder / "partitions").mkdir()
+    (folder / "partitions/mine.py").write_text(text)
+    said = say(folder, "-m", "fedgrid", "check", "pull").stderr
+    assert problem in said
+    assert "Traceback" not in said
+
+
+def test_a_file_beside_the_folders_on_which_no_result_would_depend_is_refused(folder):
+    (folder / "helper.py").write_text("def weight(): return 1.0\n")
+    file = folder / "methods/pull.py"
+    file.write_text(
+        file.read_text().replace("from torch import", "import helper\nfrom torch import")
+    )
+    said = say(folder, "-m", "fedgrid", "check", "pull").stderr
+    assert "imports helper.py of this folder, on which no result would depend" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "is_paper"),
+    [
+        ("\ufeffpaper: x\nstudy: my_paper\n", True),
+        ('"paper": x\nstudy: my_paper\n', True),
+        ("paper: a4\nmethod: laser\n", False),
+        ("study: my_paper\n", False),
+    ],
+)
+def test_the_key_paper_of_fedgrids_configuration_makes_a_folder_a_papers(text, is_paper, folder):
+    (folder / "config.yaml").write_text(text, encoding="utf-8")
+    code = "from fedgrid.runtime import places; print(places.paper())"
+    assert say(folder, "-c", code).stdout.strip() == (str(folder) if is_paper else "None")
+
+
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
@@ -106,7 +153,10 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
         "full/file": "is not an empty folder",
         "2024": "with a letter first",
         "my paper": "give it a name",
-        "fedsls": "has a study called fedsls",
+        "fedsls": "fedsls cannot be the name of a study",
+        "train": "train cannot be the name",
+        "comparison": "comparison cannot be the name",
+        "True": "true cannot be the name",
     }.items():
         with pytest.raises(UsageError, match=problem):
             new.main([str(tmp_path / name)])

@@ -750,7 +750,7 @@ def test_a_configuration_that_is_cut_off_is_told(content, says, monkeypatch):
 
 
 def test_names_that_two_have_are_refused():
-    with pytest.raises(UsageError, match="has the name of a dataset of fedgrid"):
+    with pytest.raises(UsageError, match="has the name of the file datasets/"):
         own_data.give({"datasets": {"digits": {"npz": "x.npz"}}})
     with pytest.raises(UsageError, match="has the name x, as another one has"):
         own_data.give({"dataset": "npz:a/x.npz,npz:b/x.npz"})

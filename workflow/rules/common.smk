@@ -79,6 +79,15 @@ def in_one_sentence(function):
     return called
 
 
+# A paper's own Snakefile includes these rules, and its folder has the configuration.
+beginning = Path(workflow.main_snakefile).resolve().parent
+if workflow.modifier.is_main_snakefile() and beginning != WORKFLOW.parent.resolve():
+    if (beginning / "config.yaml").exists() and beginning != Path.cwd().resolve():
+        raise WorkflowError(
+            f"Snakemake was started outside of {beginning}, which has the configuration: start it "
+            f"there, or with `--directory {beginning}`"
+        )
+
 read = [*workflow.configfiles]  # the files of the configuration
 if not workflow.modifier.is_main_snakefile():
     read = []

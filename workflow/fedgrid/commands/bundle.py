@@ -8,15 +8,20 @@ kept runs alone; those with runs that are not kept are left out. `store/bundled.
 archive has. A reviewer opens it with `fedgrid review`.
 """
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedgrid.runtime import cli, places
+from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import bundled
 from fedgrid.store.drawable import list_drawable
 from fedgrid.study.grid import read_grid
-from fedgrid.study.reading import CONFIG, find_own_study
+from fedgrid.study.protocol import AXES
+from fedgrid.study.reading import CONFIG, find_own_study, read_config
+
+NARROWING = (*AXES, "sweep")  # keys of a configuration by which a grid has other runs
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -32,9 +37,16 @@ def main(arguments: list[str] | None = None) -> None:
     find_own_study(asked.study)
     if not folder:
         raise UsageError(
-            "this is not the folder of a paper, in which alone a bundle is made: make one by "
-            "`python -m fedgrid new NAME`"
+            "a bundle can only be made in the folder of a paper: make one by `python -m fedgrid "
+            "new NAME`"
         )
+    if narrowed := [key for key in NARROWING if read_config(CONFIG).get(key)]:
+        raise UsageError(
+            f"config.yaml has `{narrowed[0]}`, and a bundle is of a whole study: remove the key"
+        )
+    out = asked.out or Path(f"{asked.study}-{asked.scale}.zip")
+    if out.suffix != ".zip":
+        raise UsageError(f"--out {out} is no archive: give a name that ends with .zip")
     drawable = list_drawable(everything, asked.study, asked.scale)
     if not drawable:
         raise UsageError(
@@ -43,10 +55,11 @@ def main(arguments: list[str] | None = None) -> None:
             f"keep {asked.study} {asked.scale}`"
         )
     names = [f"{name}.{ext}" for name in drawable for ext in study["products"][name]["formats"]]
-    out = asked.out or Path(f"{asked.study}-{asked.scale}.zip")
+    own = "; ".join(f"{name} {json.dumps(entry)}" for name, entry in own_data.entries().items())
+    data = f"To train runs again, the data of the study are needed: {own}." * bool(own)
     with TemporaryDirectory() as temporary:
         bundle = Path(temporary) / out.stem
-        bundled.fill(bundle, folder, asked.study, asked.scale)
+        bundled.fill(bundle, folder, asked.study, asked.scale, data)
         bundled.draw(bundle, asked.study, asked.scale, names, asked.cores)
         bundled.take_products(bundle, asked.study, asked.scale, names)
         bundled.describe(bundle, study["title"])
@@ -55,6 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{out} has {', '.join(drawable)}: {out.stat().st_size / 1e3:,.0f} kB")
     if others := set(everything.products(asked.study, asked.scale)) - {*drawable}:
         print(f"not in it, because not all of their runs are kept: {', '.join(sorted(others))}")
+    print(data or "look into it before you send it: it has all code and all studies of the folder")
 
 
 if __name__ == "__main__":

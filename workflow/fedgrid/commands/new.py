@@ -10,9 +10,11 @@ import re
 from pathlib import Path
 
 from fedgrid import __version__
+from fedgrid.plan.configuration import RULES
 from fedgrid.runtime import cli, places
 from fedgrid.runtime.names import UsageError, shown
-from fedgrid.study.reading import study_files
+from fedgrid.runtime.plain_yaml import load_yaml
+from fedgrid.study.reading import read_studies
 
 NAME = re.compile(r"[A-Za-z][\w-]{0,39}", re.ASCII)
 
@@ -21,14 +23,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser = cli.parser(__doc__)
     parser.add_argument("folder", type=Path, help="a folder that does not exist, or is empty")
     asked = parser.parse_args(arguments)
-    folder: Path = asked.folder
+    folder: Path = asked.folder.absolute()
     words = {"paper": folder.name, "study": name_study(folder), "version": __version__}
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists, and is not an empty folder: name another one")
     for file in sorted(path for path in places.TEMPLATE.rglob("*") if path.is_file()):
         if file.suffix != ".pyc":  # pip writes such files
             write_file(file, folder, words)
-    print(f"{folder} is ready: `cd {folder}`, and then `snakemake --cores 2`")
+    print(f"{asked.folder} is ready: `cd {asked.folder}`, and then `snakemake --cores 2`")
 
 
 def name_study(folder: Path) -> str:
@@ -39,8 +41,11 @@ def name_study(folder: Path) -> str:
             "-, at most 40, with a letter first"
         )
     name = folder.name.lower().replace("-", "_")
-    if name in [file.stem for file in study_files()]:
-        raise UsageError(f"fedgrid has a study called {name}: give the folder another name")
+    studies = read_studies()
+    protocols = {name for study in studies.values() for name in study["protocols"]}
+    taken = {*studies, *RULES, *(one.rpartition("-")[0] for one in protocols)}
+    if name in taken or not isinstance(load_yaml(name), str):
+        raise UsageError(f"{name} cannot be the name of a study: give the folder another name")
     return name
 
 

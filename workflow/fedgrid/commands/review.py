@@ -2,10 +2,11 @@
 
     python -m fedgrid review my_paper-small.zip --again 3
 
-This unpacks the archive into a folder beside it, compares all files with their checksums, draws
-every table and figure from the kept runs, and says whether all numbers are those in the bundle. It
-then trains so many kept runs again, which a seed draws, and says how far they are from what is
-kept. A folder in place of the archive is reviewed as it is. The code in the bundle is run.
+This unpacks the archive into a folder beside it, and compares all files with their checksums. It
+draws every table and figure from the kept runs, and compares each CSV file byte by byte with that
+in the bundle. With `--again N` it trains N kept runs again, for which the data are needed, and says
+how far they are from what is kept; `--seed` chooses which. A folder in place of the archive is
+reviewed as it is. The code in the bundle is run.
 """
 
 import argparse
@@ -27,18 +28,19 @@ def main(arguments: list[str] | None = None) -> None:
     if not bundle.is_dir():
         bundle = bundled.unpack(bundle, bundle.parent)
     if altered := bundled.find_altered(bundle):
-        raise UsageError(f"{altered[0]} is missing or altered, with {len(altered)} files in all")
+        raise UsageError(
+            f"{len(altered)} files are missing, altered or unknown; the first is {altered[0]}"
+        )
     print(f"all files of {bundle} have their checksums")
     places = sorted((bundle / bundled.MADE).glob("*/*"))
     if differing := [name for place in places for name in draw(bundle, place, asked)]:
-        cli.fail(f"{', '.join(differing)} differ from what is in the bundle")
+        cli.fail(f"these differ from what is in the bundle: {', '.join(differing)}")
 
 
 def draw(bundle: Path, place: Path, asked: argparse.Namespace) -> list[str]:
     """Draw the products of a study at a scale; return the tables that differ."""
     study, scale = place.parent.name, place.name
-    bundled.draw(bundle, study, scale, [file.name for file in place.iterdir()], asked.cores)
-    found = bundled.compare(bundle, study, scale)
+    found = bundled.redraw(bundle, study, scale, asked.cores)
     for name, same in found.items():
         print(f"{name} {'has the same numbers' if same else 'differs'}")
     if asked.again:

@@ -12,10 +12,10 @@ CONFIG = Path("config.yaml")
 CHECKOUT = Path("workflow/fedgrid")
 OWN = (
     *("study", "scale", "data_root", "protocols", "variants", "datasets", "products"),
-    *("keep_state_gb", "vram_gb", "warm", "kept", "paper"),
+    *("keep_state_gb", "vram_gb", "warm", "kept"),
 )
 SHARED = (  # with other programs
-    *("protocol", "dataset", "partition", "method", "seed", "sweep"),
+    *("protocol", "dataset", "partition", "method", "seed", "sweep", "paper"),
     *("device", "backend", "compile", "threads", "log"),
 )
 KEY = re.compile(r"^([A-Za-z_][\w.-]*)[ \t]*:(?=\s)", re.MULTILINE)

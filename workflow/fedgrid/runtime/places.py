@@ -18,15 +18,14 @@ SCHEMAS = HOME / "schemas"
 SNAKEFILE = (PACKAGE if HOME == PACKAGE else HOME.parent) / "Snakefile"
 TEMPLATE = HOME / "template"  # of a paper's folder
 OWN = ("methods", "models", "datasets", "partitions", "report")  # folders for modules of users
-PAPER = re.compile(rb"^paper[ \t]*:", re.MULTILINE)
+PAPER = re.compile(r"""^[{ ]*["']?paper["']?[ \t]*:""", re.MULTILINE)
 
 
 @cache  # a process keeps the folder in which it first asks
 def paper() -> Path | None:
     """Return this folder if it is a paper's."""
-    content = CONFIG.read_bytes() if CONFIG.is_file() else b""
-    is_paper = PAPER.search(content) and is_own(content.decode(errors="replace"))
-    return Path.cwd() if is_paper else None
+    text = CONFIG.read_text("utf-8-sig", errors="replace") if CONFIG.is_file() else ""
+    return Path.cwd() if PAPER.search(text) and is_own(text) else None
 
 
 def roots(kind: str) -> list[Path]:

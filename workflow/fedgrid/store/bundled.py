@@ -12,12 +12,15 @@ A bundle is itself the folder of a paper (`runtime/places.py`). Besides the pape
 
 import datetime
 import mimetypes
+import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterable
 from importlib.metadata import distributions
 from pathlib import Path
 from shutil import copy
+from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 from fedgrid import __version__
@@ -28,9 +31,15 @@ from fedgrid.store import trained_again
 
 MADE, SUMS, PACKAGES, REVIEW = "made", "checksums.sha256", "environment.txt", "REVIEW.md"
 LATER = ("results", "data", SUMS)  # what a review makes in the folder, and the checksums
-# Of the paper's folder: single files, and folders. Others may be private.
+# Of the paper's folder: single files, and of some folders the files with these ends.
 FILES = ("Snakefile", "config.yaml", "README.md", "requirements.txt", "LICENSE", "CITATION.cff")
-FOLDERS = (*OWN, "studies", "tests")
+FOLDERS = (*OWN, "studies", "tests", "rules", "scripts")
+ENDS = (".py", ".smk", ".yaml", ".csv", ".json")
+# Lines of config.yaml about the author's machine: a reviewer's has fedgrid's values.
+MACHINE = re.compile(
+    r"^(data_root|device|backend|compile|threads|vram_gb|warm|keep_state_gb|log)[ \t]*:.*\n?",
+    re.MULTILINE,
+)
 DRAWN = "The tables and figures were drawn from the kept runs by Snakemake."
 FORMATS = {".md": "text/markdown", ".yaml": "application/yaml", ".py": "text/x-python"}
 PROFILES = {
@@ -40,23 +49,34 @@ PROFILES = {
 }
 
 
-def fill(bundle: Path, paper: Path, study: str, scale: str) -> None:
-    """Copy what a paper's folder has of a study into the folder of a bundle, with its README."""
-    parts = (file.relative_to(paper) for file in sorted(paper.rglob("*")) if file.is_file())
-    for part in (part for part in parts if is_part(part) and is_of(part, study, scale)):
+def fill(bundle: Path, paper: Path, study: str, scale: str, data: str = "") -> None:
+    """Copy what a paper's folder has of a study into the folder of a bundle, with its README.
+
+    `data` says which data a reviewer needs to train runs again.
+    """
+    for part in list_parts(paper, study, scale):
         (bundle / part).parent.mkdir(parents=True, exist_ok=True)
         copy(paper / part, bundle / part)
+    config = bundle / "config.yaml"
+    config.write_text(MACHINE.sub("", config.read_text("utf-8-sig")), encoding="utf-8")
     text = Path(__file__).with_name(REVIEW).read_text("utf-8")
-    text = text.format(study=study, scale=scale, version=__version__)
-    (bundle / REVIEW).write_text(text, encoding="utf-8")
+    text = text.format(study=study, scale=scale, version=__version__, data=data)
+    (bundle / REVIEW).write_text(text.rstrip() + "\n", encoding="utf-8")
     packages = sorted({f"{one.metadata['Name']}=={one.version}" for one in distributions()})
     (bundle / PACKAGES).write_text("\n".join(packages) + "\n", encoding="utf-8")
 
 
-def is_part(file: Path) -> bool:
-    """Whether a file of a paper's folder, by its path in it, belongs into a bundle."""
-    in_folder = len(file.parts) > 1 and file.parts[0] in FOLDERS
-    return not is_hidden(file) and (in_folder or str(file) in FILES)
+def list_parts(paper: Path, study: str, scale: str) -> list[Path]:
+    """Return the files of a paper's folder that belong into a bundle, relative to it."""
+    folders = (path for name in FOLDERS for path in sorted((paper / name).rglob("*")))
+    inside = [file for file in folders if file.suffix in ENDS]
+    every = [file for file in (*(paper / name for name in FILES), *inside) if is_plain(file)]
+    parts = [file.relative_to(paper) for file in every]
+    return [part for part in parts if not is_hidden(part) and is_of(part, study, scale)]
+
+
+def is_plain(file: Path) -> bool:
+    return file.is_file() and not file.is_symlink()
 
 
 def is_hidden(file: Path) -> bool:
@@ -64,8 +84,8 @@ def is_hidden(file: Path) -> bool:
 
 
 def is_of(file: Path, study: str, scale: str) -> bool:
-    """Whether a file is no kept run of another study or scale."""
-    kept = file.parts[:2] == ("studies", "reference") and len(file.parts) > 3
+    """Whether a file is no kept run, and no choice, of another study or scale."""
+    kept = file.parts[:1] == ("studies",) and len(file.parts) > 3
     return not kept or file.parts[2:4] == (study, scale)
 
 
@@ -73,11 +93,11 @@ def draw(folder: Path, study: str, scale: str, products: Iterable[str], cores: s
     """Draw files such as table.csv in a folder, from kept runs; UsageError if this fails."""
     targets = [f"results/{name}" for name in products]
     config = ["--config", f"study={study}", f"scale={scale}", "kept=true"]
-    options = ["--cores", cores, "--quiet", "all", *config]
+    options = ["--cores", cores, "--quiet", "rules", "progress", *config]
     command = [sys.executable, "-m", "snakemake", *options, "--", *targets]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        *_, last = ["it says nothing", *done.stderr.strip().split("\n")]
+        *_, last = ["it says nothing", *filter(str.strip, done.stderr.split("\n"))]
         raise UsageError(f"the tables and figures cannot be drawn: {shown(last)}")
 
 
@@ -96,9 +116,8 @@ def list_files(bundle: Path) -> list[Path]:
 
 
 def sum_files(bundle: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file by its path, but of the one to which a review adds rows."""
-    every = (path for path in list_files(bundle) if path.name != trained_again.NOTED)
-    return {path.as_posix(): files.checksum(bundle / path) for path in every}
+    """Return the SHA-256 of each file by its path."""
+    return {path.as_posix(): files.checksum(bundle / path) for path in list_files(bundle)}
 
 
 def write_sums(bundle: Path) -> None:
@@ -107,14 +126,21 @@ def write_sums(bundle: Path) -> None:
 
 
 def find_altered(bundle: Path) -> list[str]:
-    """Return the files that are missing or not as they were; UsageError if this is no bundle."""
+    """Return the files that are missing or not as they were, and files of code that are not listed.
+
+    UsageError if this is no bundle.
+    """
+    listed, there = read_sums(bundle), sum_files(bundle)
+    altered = [name for name, digest in listed.items() if there.get(name) != digest]
+    return altered + [name for name in there if name not in listed and name.endswith(".py")]
+
+
+def read_sums(bundle: Path) -> dict[str, str]:
     try:
         lines = (bundle / SUMS).read_text("utf-8").splitlines()
-    except OSError as problem:
+        return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    except (OSError, ValueError) as problem:
         raise UsageError(f"{bundle} is no bundle: {SUMS} cannot be read ({problem})") from None
-    there = sum_files(bundle)
-    pairs = (line.split("  ", 1) for line in lines)
-    return [name for digest, name in pairs if there.get(name) != digest]
 
 
 def describe(bundle: Path, title: str) -> None:
@@ -165,31 +191,48 @@ def pack(bundle: Path, out: Path) -> None:
 def unpack(file: Path, to: Path) -> Path:
     """Unpack an archive into a folder; return the folder of its bundle in it."""
     try:
-        with ZipFile(file) as archive:
+        with ZipFile(file) as archive, TemporaryDirectory(dir=to) as temporary:
             tops = {name.partition("/")[0] for name in archive.namelist()}
-            place = to / min(tops, default="")
-            if len(tops) != 1:
-                raise BadZipFile(f"it has {len(tops)} folders")
+            if len(tops) != 1 or tops & {"", ".", ".."}:
+                raise BadZipFile("its files are not all in one folder")
+            place = to / tops.pop()
             if place.exists():
                 raise UsageError(f"{place} exists already: review this folder, or delete it")
-            archive.extractall(to)
-    except (OSError, BadZipFile) as problem:
+            archive.extractall(temporary)
+            (Path(temporary) / place.name).rename(place)
+    except (OSError, BadZipFile, zlib.error, RuntimeError, NotImplementedError) as problem:
         raise UsageError(f"{file} is no archive of a bundle ({problem})") from None
     return place
 
 
-def compare(bundle: Path, study: str, scale: str) -> dict[str, bool]:
-    """Return of each drawn CSV file whether it is, byte by byte, the one in the bundle."""
-    tables = sorted((bundle / MADE / study / scale).glob("*.csv"))
-    return {
-        table.name: table.read_bytes() == (bundle / "results" / table.name).read_bytes()
-        for table in tables
-    }
+def redraw(bundle: Path, study: str, scale: str, cores: str) -> dict[str, bool]:
+    """Return of each CSV file whether it is, byte by byte, the one that is drawn anew.
+
+    It is drawn in a folder with the files that have checksums, and nothing else.
+    """
+    made = bundle / MADE / study / scale
+    with TemporaryDirectory() as temporary:
+        for name in read_sums(bundle):
+            (Path(temporary) / name).parent.mkdir(parents=True, exist_ok=True)
+            copy(bundle / name, Path(temporary) / name)
+        draw(Path(temporary), study, scale, sorted(file.name for file in made.iterdir()), cores)
+        drawn = Path(temporary) / "results"
+        tables = sorted(made.glob("*.csv"))
+        return {one.name: one.read_bytes() == (drawn / one.name).read_bytes() for one in tables}
 
 
 def train_again(bundle: Path, study: str, scale: str, number: int, seed: int, cores: str) -> None:
-    """Train so many kept runs again, which a seed draws; UsageError if one of them fails."""
+    """Train so many kept runs again, which a seed draws; UsageError if one of them fails.
+
+    The bundle stays as it is, apart from its folder of results.
+    """
     asked = ["--again", str(number), "--seed", str(seed), "--cores", cores]
     command = [sys.executable, "-m", "fedgrid", "keep", study, scale, *asked]
-    if subprocess.run(command, cwd=bundle, check=False).returncode:
+    noted = bundle / "studies/reference" / study / scale / trained_again.NOTED
+    before = noted.read_bytes() if noted.exists() else None
+    failed = subprocess.run(command, cwd=bundle, check=False).returncode
+    noted.unlink(missing_ok=True)
+    if before is not None:
+        noted.write_bytes(before)
+    if failed:
         raise UsageError("not all drawn runs could be trained again")

@@ -25,6 +25,7 @@ from fedgrid.runtime.places import SCHEMAS, paper, roots
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.watch import trackers
 from fedgrid.study.chosen import expand_study
+from fedgrid.study.own_files import check_own_files
 from fedgrid.study.products import complete_product
 from fedgrid.study.records import Study
 
@@ -128,6 +129,8 @@ class Studies(dict[str, Study]):
 
 def read_studies(folder: Path | None = None) -> Studies:
     """Return the studies of a folder, or all, by names of files; those not right are left out."""
+    if folder is None:
+        check_own_files()
     studies = Studies()
     for path in study_files(folder):
         try:

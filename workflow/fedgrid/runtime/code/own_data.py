@@ -103,8 +103,8 @@ def checked(given: Any, of: str = "the configuration") -> dict[str, dict[str, An
             )
         if name in registered("datasets"):
             raise UsageError(
-                f"datasets.{name} of {of} has the name of a dataset of fedgrid: give it another "
-                "name",
+                f"datasets.{name} of {of} has the name of the file datasets/{name}.py: give it "
+                "another name",
                 where=of,
             )
         kinds = [kind for kind in KINDS if kind in entry]

@@ -143,13 +143,35 @@ def _follow(module: str, is_followed: Callable[[str], bool]) -> frozenset[str]:
 
 @cache
 def _imports(module: str) -> frozenset[str]:
+    """Return the modules of the package, and of the paper's folder, that a module imports.
+
+    UsageError for another file of the paper's folder, on which no result would depend.
+    """
     names = set()
     for node in _import_nodes(module):
+        _refuse_beside(module, node)
         if isinstance(node, ast.Import):
             names |= {_inside(alias.name) for alias in node.names}
         elif inside := _inside(origin(module, node)):
             names |= {inside, *(f"{inside}.{alias.name}".strip(".") for alias in node.names)}
     return frozenset(name for name in names - {"", "."} if path(name).exists())
+
+
+def _refuse_beside(module: str, node: ast.Import | ast.ImportFrom) -> None:
+    top = places.paper()
+    if top is None or not path(module).is_relative_to(top):
+        return
+    if isinstance(node, ast.Import):
+        named = [alias.name for alias in node.names]
+    else:
+        named = [node.module or ""] * (not node.level)
+    for first in (name.partition(".")[0] for name in named):
+        if (top / f"{first}.py").exists():
+            raise UsageError(
+                f"{file(module)}, line {node.lineno}, imports {first}.py of this folder, on which "
+                f"no result would depend: move it to {module.partition('.')[0]}/_{first}.py, and "
+                f"write `from . import _{first}`"
+            )
 
 
 @cache
