@@ -90,7 +90,7 @@ def test_a_name_that_fedgrid_has_is_refused(file, folder):
 def test_nothing_is_written_beside_a_study_of_fedgrid(command, folder):
     done = say(folder, "-m", "fedgrid", command, "fedsls", "small")
     assert done.returncode == 1
-    assert "fedsls is a study of fedgrid, beside which nothing is written" in done.stderr
+    assert "is beside a study of fedgrid, where nothing is written" in done.stderr
 
 
 def test_a_mistake_in_a_file_of_the_folder_names_its_file_and_line(folder):

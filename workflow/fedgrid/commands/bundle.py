@@ -19,7 +19,7 @@ from fedgrid.store import bundled
 from fedgrid.store.drawable import list_drawable
 from fedgrid.study.grid import read_grid
 from fedgrid.study.protocol import AXES
-from fedgrid.study.reading import CONFIG, find_own_study, read_config
+from fedgrid.study.reading import CONFIG, check_place, find_study, read_config
 
 NARROWING = (*AXES, "sweep")  # keys of a configuration by which a grid has other runs
 
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     everything, folder = read_grid(CONFIG), places.paper()
     study = everything.studies.named(asked.study)
     known("scale", asked.scale, study["scales"])
-    find_own_study(asked.study)
+    check_place(find_study(asked.study))
     if not folder:
         raise UsageError(
             "a bundle can only be made in the folder of a paper: make one by `python -m fedgrid "

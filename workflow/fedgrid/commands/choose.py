@@ -23,7 +23,7 @@ from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.chosen import Choice, choices_file, next_values, read_choices
 from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.protocol import KINDS
-from fedgrid.study.reading import CONFIG, find_own_study
+from fedgrid.study.reading import CONFIG, check_place, find_study
 from fedgrid.study.variants import split_name
 
 NAMES = ("dataset", "partition", "protocol", "method")  # columns of a table with choices
@@ -43,7 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
     known("scale", asked.scale, study["scales"])
     known("product", asked.product, study["products"])
     rows = read_rows(asked.table or Path(f"results/{asked.product}.csv"), asked.scale)
-    path = choices_file(find_own_study(asked.study), asked.scale, asked.product)
+    path = choices_file(find_study(asked.study), asked.scale, asked.product)
+    check_place(path)
     choices = merge_choices(read_choices(path), rows, everything)
     command = f"python -m fedgrid choose {asked.study} {asked.scale} {asked.product}"
     lines = [f"# Written by `{command}`.", *(f"- {json.dumps(choice)}" for choice in choices)]

@@ -31,7 +31,7 @@ from fedgrid.store.keeping import Item, count_runs, is_finished, keep_items, wan
 from fedgrid.store.measured import keep_measured
 from fedgrid.study.grid import Grid, list_sources, read_grid
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.reading import CONFIG, find_own_study
+from fedgrid.study.reading import CONFIG, check_place
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -66,7 +66,7 @@ def keep(asked: argparse.Namespace, everything: Grid) -> None:
 
     scales = everything.studies.named(asked.study)["scales"]
     known("scale", asked.scale, scales)
-    find_own_study(asked.study)
+    check_place(kept.store_folder(asked.study, asked.scale))
     wanted = wanted_items(everything, asked.study, asked.scale, asked.grid)
     if asked.again is not None:
         return keep_again(asked, wanted)

@@ -182,18 +182,14 @@ def find_study(text: str) -> Path:
     return Path(text) if text.endswith(".yaml") else files[known("study", text, files)]
 
 
-def find_own_study(text: str) -> Path:
-    """Return the file of a study beside which something is written: in a paper's folder, its own.
-
-    UsageError for a study of fedgrid in the folder of a paper.
-    """
-    file, own = find_study(text), paper()
-    if own and not file.is_relative_to(own):
+def check_place(place: Path) -> None:
+    """Refuse a place beside fedgrid's own studies, from the folder of a paper."""
+    own = paper()
+    if own and not place.is_relative_to(own):
         raise UsageError(
-            f"{text} is a study of fedgrid, beside which nothing is written from {own}: copy "
-            f"{file} to studies/ under another name"
+            f"{place} is beside a study of fedgrid, where nothing is written from {own}: copy the "
+            "file of the study to studies/ under another name"
         )
-    return file
 
 
 def read_study(path: Path) -> Study:
