@@ -56,7 +56,8 @@ NOTED = 'snakemake() { { printf "%q " snakemake "$@"; echo; } >> "$PLANNED"; }'
 OTHERS = """
 make() { command make --dry-run "$@"; }
 python() {
-    if [ "${3-}" = new ]; then command python "$@"; else { printf "%q " "$@"; echo; } >> "$PLANNED"; fi
+    if [ "${3-}" = new ]; then command python "$@"; return; fi
+    { printf "%q " "$@"; echo; } >> "$PLANNED"
 }
 fedgrid() { python -m fedgrid "$@"; }
 pip() { [ "$1" = install ]; }
