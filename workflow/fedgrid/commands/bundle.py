@@ -40,7 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
             "a bundle can only be made in the folder of a paper: make one by `python -m fedgrid "
             "new NAME`"
         )
-    if narrowed := [key for key in NARROWING if read_config(CONFIG).get(key)]:
+    config = read_config(CONFIG)
+    if narrowed := [key for key in NARROWING if config.get(key)]:
         raise UsageError(
             f"config.yaml has `{narrowed[0]}`, and a bundle is of a whole study: remove the key"
         )
