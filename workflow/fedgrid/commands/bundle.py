@@ -8,6 +8,7 @@ kept runs alone; those with runs that are not kept are left out. `store/bundled.
 archive has. A reviewer opens it with `fedgrid review`.
 """
 
+import argparse
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from fedgrid.store.drawable import list_drawable
 from fedgrid.study.grid import read_grid
 from fedgrid.study.protocol import AXES
 from fedgrid.study.reading import CONFIG, check_place, find_study, read_config
+from fedgrid.study.records import Study
 
 NARROWING = (*AXES, "sweep")  # keys of a configuration by which a grid has other runs
 
@@ -31,11 +33,30 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="default: <study>-<scale>.zip")
     parser.add_argument("--cores", default="all", help="for Snakemake")
     asked = parser.parse_args(arguments)
-    everything, folder = read_grid(CONFIG), places.paper()
-    study = everything.studies.named(asked.study)
-    known("scale", asked.scale, study["scales"])
+    asked.out = asked.out or Path(f"{asked.study}-{asked.scale}.zip")
+    everything = read_grid(CONFIG)
+    known("scale", asked.scale, everything.studies.named(asked.study)["scales"])
+    folder = check_asked(asked)
+    drawable = list_drawable(everything, asked.study, asked.scale)
+    if not drawable:
+        raise UsageError(
+            f"no product of {asked.study} has all of its runs kept at the {asked.scale} scale: run "
+            f"`snakemake --cores all --config scale={asked.scale}`, and then `python -m fedgrid "
+            f"keep {asked.study} {asked.scale}`"
+        )
+    own = "; ".join(f"{name} {json.dumps(entry)}" for name, entry in own_data.entries().items())
+    data = f"To train runs again, the data of the study are needed: {own}." * bool(own)
+    make_bundle(asked, folder, everything.studies[asked.study], drawable, data)
+    print(f"{asked.out} has {', '.join(drawable)}: {asked.out.stat().st_size / 1e3:,.0f} kB")
+    if others := set(everything.products(asked.study, asked.scale)) - {*drawable}:
+        print(f"not in it, because not all of their runs are kept: {', '.join(sorted(others))}")
+    print(data or "look into it before you send it: it has all code and all studies of the folder")
+
+
+def check_asked(asked: argparse.Namespace) -> Path:
+    """Return the folder of the paper; UsageError if no bundle can be made as asked."""
     check_place(find_study(asked.study))
-    if not folder:
+    if not (folder := places.paper()):
         raise UsageError(
             "a bundle can only be made in the folder of a paper: make one by `python -m fedgrid "
             "new NAME`"
@@ -45,31 +66,24 @@ def main(arguments: list[str] | None = None) -> None:
         raise UsageError(
             f"config.yaml has `{narrowed[0]}`, and a bundle is of a whole study: remove the key"
         )
-    out = asked.out or Path(f"{asked.study}-{asked.scale}.zip")
-    if out.suffix != ".zip":
-        raise UsageError(f"--out {out} is no archive: give a name that ends with .zip")
-    drawable = list_drawable(everything, asked.study, asked.scale)
-    if not drawable:
-        raise UsageError(
-            f"no product of {asked.study} has all of its runs kept at the {asked.scale} scale: run "
-            f"`snakemake --cores all --config scale={asked.scale}`, and then `python -m fedgrid "
-            f"keep {asked.study} {asked.scale}`"
-        )
+    if asked.out.suffix != ".zip":
+        raise UsageError(f"--out {asked.out} is no archive: give a name that ends with .zip")
+    return folder
+
+
+def make_bundle(
+    asked: argparse.Namespace, paper: Path, study: Study, drawable: list[str], data: str
+) -> None:
+    """Draw the products in a copy of the paper's folder, and pack it."""
     names = [f"{name}.{ext}" for name in drawable for ext in study["products"][name]["formats"]]
-    own = "; ".join(f"{name} {json.dumps(entry)}" for name, entry in own_data.entries().items())
-    data = f"To train runs again, the data of the study are needed: {own}." * bool(own)
     with TemporaryDirectory() as temporary:
-        bundle = Path(temporary) / out.stem
-        bundled.fill(bundle, folder, asked.study, asked.scale, data)
+        bundle = Path(temporary) / asked.out.stem
+        bundled.fill(bundle, paper, asked.study, asked.scale, data)
         bundled.draw(bundle, asked.study, asked.scale, names, asked.cores)
         bundled.take_products(bundle, asked.study, asked.scale, names)
         bundled.describe(bundle, study["title"])
         bundled.write_sums(bundle)
-        bundled.pack(bundle, out)
-    print(f"{out} has {', '.join(drawable)}: {out.stat().st_size / 1e3:,.0f} kB")
-    if others := set(everything.products(asked.study, asked.scale)) - {*drawable}:
-        print(f"not in it, because not all of their runs are kept: {', '.join(sorted(others))}")
-    print(data or "look into it before you send it: it has all code and all studies of the folder")
+        bundled.pack(bundle, asked.out)
 
 
 if __name__ == "__main__":
