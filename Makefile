@@ -11,6 +11,7 @@
 # make test-slurm-short   the same with one disturbance
 # make bench    set up, and Flower and pfl-research beside it; time the engine against them
 # make lint     set up, check style and the workflow
+# make sizes    measure the memory of the models of all studies again, after an edit of a model
 # make lock     pin the newest packages that pyproject.toml allows, and the lowest ones, with hashes
 
 PYTHON ?= python3
@@ -28,7 +29,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.snakemake/cache
 endif
 
 .PHONY: table1 report verdicts docs rulegraph test test-long test-all test-lowest test-slurm \
-	test-slurm-short bench lint lock clean
+	test-slurm-short bench lint sizes lock clean
 
 # Checkouts with the same SNAKEMAKE_OUTPUT_CACHE share partitions, pretraining and saliency.
 SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default \
@@ -119,6 +120,9 @@ $(LOWEST)/ready: envs/lowest.txt | $(VENV)/ready
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate --no-emit-index-url
+
+sizes: $(VENV)/ready
+	python -m fedgrid.checking.model
 
 lock: $(VENV)/ready
 	python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/uv.txt

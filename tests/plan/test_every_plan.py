@@ -4,6 +4,7 @@
 `-m exhaustive` those of Snakemake itself.
 """
 
+import json
 import math
 import subprocess
 import time
@@ -14,11 +15,13 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import ENVIRONMENT, copied
+from fedgrid.checking.model import try_model
 from fedgrid.plan.configuration import variables
 from fedgrid.plan.runs import FILES, Runs
 from fedgrid.runtime.code import own_data
 from fedgrid.stages import train
 from fedgrid.study import sizes
+from fedgrid.study.jobs import model_mb
 from made import STUDIES
 from planned import answers, listed, plan_of, rules_of, walked, wildcards
 
@@ -55,6 +58,29 @@ def test_every_product_is_planned(plan, place):
     jobs = jobs_of_products(*place)
     assert {rule for rule, *_ in jobs} > {"train", "runs_table"} or place[1] != "paper"
     told(place, len(jobs), began)
+
+
+@pytest.mark.parametrize("place", PLACES, ids="-".join)
+def test_no_model_of_a_study_is_measured_to_plan_it(place):
+    """`make sizes` measures those that this names."""
+    grid, (study, scale) = plan_of(keep_state_gb=0).grid, place
+    grids = grid.studies[study]["scales"][scale]["grids"]
+    names = [names for one in grids for names in grid.runs(study, scale, one)]
+    first = {(one["protocol"], one["dataset"]): one for one in names}
+    asked = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "measure_sizes", lambda *one: asked.append(one) or sizes.UNKNOWN)
+        for one in first.values():
+            model_mb(grid.resolve(one))
+    there = json.loads(sizes.SHIPPED.read_text())
+    assert asked
+    assert [one for one in asked if sizes.name_sizes(*one) not in there] == []
+
+
+def test_the_shipped_size_of_a_model_is_that_of_today():
+    inputs = json.dumps({"shape": [1, 8, 8], "classes": 10, "tokens": 0})
+    shipped = json.loads(sizes.SHIPPED.read_text())[sizes.name_sizes("cnn", inputs)]
+    assert shipped == try_model("cnn", inputs)
 
 
 @pytest.mark.parametrize("place", PLACES, ids="-".join)

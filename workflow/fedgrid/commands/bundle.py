@@ -18,7 +18,7 @@ from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import bundled
 from fedgrid.store.drawable import list_drawable
-from fedgrid.study.grid import read_grid
+from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.protocol import AXES
 from fedgrid.study.reading import CONFIG, check_place, find_study, read_config
 from fedgrid.study.records import Study
@@ -44,8 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
             f"`snakemake --cores all --config scale={asked.scale}`, and then `python -m fedgrid "
             f"keep {asked.study} {asked.scale}`"
         )
-    own = "; ".join(f"{name} {json.dumps(entry)}" for name, entry in own_data.entries().items())
-    data = f"To train runs again, the data of the study are needed: {own}." * bool(own)
+    data = describe_data(everything, asked.study, asked.scale)
     make_bundle(asked, folder, everything.studies[asked.study], drawable, data)
     print(f"{asked.out} has {', '.join(drawable)}: {asked.out.stat().st_size / 1e3:,.0f} kB")
     if others := set(everything.products(asked.study, asked.scale)) - {*drawable}:
@@ -69,6 +68,15 @@ def check_asked(asked: argparse.Namespace) -> Path:
     if asked.out.suffix != ".zip":
         raise UsageError(f"--out {asked.out} is no archive: give a name that ends with .zip")
     return folder
+
+
+def describe_data(everything: Grid, study: str, scale: str) -> str:
+    """Say which data of the author's own a study's runs need; empty if there are none."""
+    grids = everything.studies[study]["scales"][scale]["grids"]
+    used = {run["dataset"] for grid in grids for run in everything.runs(study, scale, grid)}
+    own = {name: entry for name, entry in own_data.entries().items() if name in used}
+    listed = "; ".join(f"{name} {json.dumps(entry)}" for name, entry in own.items())
+    return f"To train runs again, the data of the study are needed: {listed}." * bool(own)
 
 
 def make_bundle(

@@ -66,9 +66,14 @@ def model_mb(run: Run) -> float:
 
 def measure_model(run: Run) -> dict[str, float]:
     """Return the MB of the run's model, and of a sample in training and in evaluation."""
-    data = f"datasets.{run['dataset']}"
+    return sizes.measure_sizes(run["protocol"]["model"], write_inputs(run["dataset"]))
+
+
+def write_inputs(dataset: str) -> str:
+    """Return the shape, classes and tokens of a dataset as JSON."""
+    data = f"datasets.{dataset}"
     inputs = {key.lower(): source.literal(data, key, 0) for key in ("SHAPE", "CLASSES", "TOKENS")}
-    return sizes.measure_sizes(run["protocol"]["model"], json.dumps(inputs))
+    return json.dumps(inputs)
 
 
 def count_kept_models(run: Run) -> float:
