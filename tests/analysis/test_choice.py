@@ -123,6 +123,7 @@ def test_a_single_value_of_a_method_has_the_name_that_claims_have():
     named = choice.name_families(part["runs"], part["settings"], BEST | {"methods": True})
     resolver = Grid(STUDIES)
     assert [*named["method"].unique()] == ["fedavg", "fedprox"]
+    assert [*named["protocol"].unique()] == ["p"]
     assert resolver.family("fedprox-mu0.1") == "fedprox"
     found = best(part, methods=True)
     assert found["family"].tolist() == ["fedavg", "fedprox"]

@@ -47,7 +47,7 @@ EPOCHS = {"local_unit": "epochs", "local": 2}  # clients take different numbers 
 LOCAL_EPOCH = {"local_unit": "epochs", "local": 1}
 STEPS = {"local_unit": "steps"}
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
-KINDS = ["fedlc", "moon", "scaffold", "fedrep"]  # with a loss, a penalty, a correction, rates
+KINDS = ["scaffold"]  # a correction; losses, penalties and rates are compiled by `-m exhaustive`
 EXHAUSTIVE = pytest.mark.exhaustive
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

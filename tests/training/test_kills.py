@@ -18,12 +18,11 @@ COMPILED = ["--compile", "--methods", "scaffold", "--times"]
     [
         pytest.param(["--kinds", "--times", "2"], 30, marks=pytest.mark.slow),
         pytest.param(["--times", "5"], 100, marks=pytest.mark.exhaustive),
-        pytest.param([*COMPILED, "1"], 1, marks=[pytest.mark.slow, needs_compiler]),
         pytest.param([*COMPILED, "20"], 30, marks=[pytest.mark.exhaustive, needs_compiler]),
     ],
 )
 def test_a_run_survives_a_kill_at_operations_on_files_and_at_random_moments(options, least):
-    """An operation of each kind; with `-m exhaustive`, every one. With compiled steps, some."""
+    """An operation of each kind; with `-m exhaustive`, every one, and some with compiled steps."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.kills", "--methods", "moon", *options],
         **{"cwd": ROOT, "env": os.environ | {"PYTHONPATH": "workflow"}, "text": True},

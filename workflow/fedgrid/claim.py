@@ -79,11 +79,11 @@ def find_claim(study: str, claims: list[Claim], number: int) -> Claim:
 
 
 def part_for_claim(
-    block: Mapping[str, Any], claim: Claim, families: Mapping[str, str]
+    block: Mapping[str, Any], claim: Claim, known_as: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Any]:
     """Return a block with those names only that the claim compares; an axis may become empty.
 
-    If claims are about tuned methods, `families` has the family of each method.
+    `known_as` has, by axis, what claims call the names of tuned methods and protocols.
     """
     if not needs_runs(claim):
         return {**block, "method": []}
@@ -95,7 +95,6 @@ def part_for_claim(
         needed[axis] = [
             name for name in needed.get(axis, names) if name in names or axis == "method"
         ]
-    known_as: dict[str, Mapping[str, str]] = {"method": families}
     kept = {
         axis: [n for n in listed(block[axis]) if {n, known_as.get(axis, {}).get(n)} & {*names}]
         for axis, names in needed.items()

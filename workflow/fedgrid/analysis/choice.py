@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import fields, metrics
-from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
+from fedgrid.analysis.scores import CELL, RUN, mean_over_seeds, score_runs
 from fedgrid.runtime.names import UsageError, known, listed
 
 CANDIDATE = ["method", "protocol"]
@@ -258,10 +258,16 @@ def keep_chosen(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
 def name_families(
     runs: pd.DataFrame | None, settings: pd.DataFrame | None, best: dict | None
 ) -> pd.DataFrame | None:
-    """Return runs under the names of their families, if `best` chooses between methods."""
-    if runs is None or settings is None or not (best or {}).get("methods"):
+    """Return runs under the names that those have which `best` keeps: family and setting."""
+    if runs is None or settings is None or not best:
         return runs
-    return runs.assign(method=runs["method"].map(fields.find_families(settings)))
+    names = runs[RUN].drop_duplicates()
+    add_groups(names, settings, listed(best.get("over")), best.get("methods", False))
+    known_as = {
+        axis: dict(zip(names[axis], names[shown], strict=True))
+        for axis, shown in (("method", "family"), ("protocol", "setting"))
+    }
+    return runs.replace(known_as)
 
 
 def add_choice(table: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:

@@ -79,7 +79,7 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
     gathered: Tables = {}
     problems: list[str] = []
     of_claims = making.list_grid_runs(name, scale, everything, ["claims"])
-    of_claims = of_claims.replace({"method": everything.families(name)})
+    of_claims = of_claims.replace(everything.tuned_names(name))
     for judge in (partial(judge_claims, wanted=of_claims), draw_controls, draw_omissions):
         try:
             gathered |= judge(name, scale, study, read)

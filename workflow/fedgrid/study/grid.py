@@ -15,7 +15,7 @@ import fedgrid.claim as claims
 from fedgrid.federation.protocols import changed_protocol
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError, known, listed, shown, within
-from fedgrid.runtime.resolved import Fields, Names
+from fedgrid.runtime.resolved import Fields, Named, Names
 from fedgrid.study import checks, products, stated
 from fedgrid.study.chosen import CHOOSING, check_seeds
 from fedgrid.study.options import Checker
@@ -122,7 +122,7 @@ class Grid(Resolver):
         if not number:
             return blocks
         claim = claims.find_claim(study, about.get("claims", []), number)
-        return [claims.part_for_claim(block, claim, self.families(study)) for block in blocks]
+        return [claims.part_for_claim(block, claim, self.tuned_names(study)) for block in blocks]
 
     @remember_answers
     def narrow_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
@@ -151,20 +151,30 @@ class Grid(Resolver):
         return [select_first(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
 
     def judged_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
-        """Return a grid's whole blocks with the names of methods that the study's claims have."""
-        blocks, families = self.whole_blocks(study, scale, grid), self.families(study)
-        for block in blocks:
-            block["method"] = [*dict.fromkeys(families.get(n, n) for n in block["method"])]
+        """Return a grid's whole blocks with the names that the study's claims have."""
+        blocks = self.whole_blocks(study, scale, grid)
+        for axis, known_as in self.tuned_names(study).items():
+            for block in blocks:
+                block[axis] = [*dict.fromkeys(known_as.get(n, n) for n in block[axis])]
         return blocks
 
     @remember_answers
-    def families(self, study: str) -> dict[str, str]:
-        """Return the family of every method, if the study's claims are about tuned methods."""
-        about = self.studies[study]
-        if not any(map(products.chooses_methods, self.judging(study).values())):
-            return {}
-        methods = [n for scale in about["scales"] for n in self._names(study, scale)["method"]]
-        return {name: self.family(name) for name in methods}
+    def tuned_names(self, study: str) -> dict[Named, dict[str, str]]:
+        """Return, by axis, what the study's claims call tuned methods and protocols.
+
+        That is a method's family, and a protocol without its tuned fields: `p` for `p-lr0.1`.
+        """
+        judging, scales = self.judging(study).values(), self.studies[study]["scales"]
+        methods, protocols = (
+            {name for scale in scales for name in self._names(study, scale)[axis]}
+            for axis in ("method", "protocol")
+        )
+        over = {field for entry in judging for field in products.list_tuned(entry)}
+        are_tuned = any(map(products.chooses_methods, judging))
+        return {
+            "method": {name: self.family(name) for name in methods} if are_tuned else {},
+            "protocol": {name: self.without_fields(name, over) for name in protocols},
+        }
 
     @remember_answers
     def _names(self, study: str, scale: str) -> dict[str, set]:
@@ -391,7 +401,8 @@ class Grid(Resolver):
         judged = {grid for entry in self.judging(study).values() for grid in list_grids(entry)}
         stated.check_published(published, self._names_in(study))
         names = self._names_in(study, judged)
-        names.method.update(self.families(study).values())
+        for axis, known_as in self.tuned_names(study).items():
+            getattr(names, axis).update(known_as.values())
         stated.check_claims(about.get("claims", []), names, published)
         stated.check_claim_numbers(about)
         for name in listed(about.get("main")):

@@ -132,5 +132,10 @@ def check_best(where: str, best: Any) -> None:
         raise UsageError(f"{where}: `by` in `best` is not text: write the name of a metric")
 
 
+def list_tuned(entry: Product) -> list[str]:
+    """Return the fields of protocols by which a product chooses the best of its runs."""
+    return listed(entry.get("with", {}).get(BEST, {}).get("over"))
+
+
 def chooses_methods(entry: Product) -> bool:
     return bool(entry.get("with", {}).get(BEST, {}).get("methods"))

@@ -5,7 +5,7 @@ rule of its name (`variants.py`).
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from itertools import chain
 from typing import Any, NoReturn
@@ -121,6 +121,14 @@ class Resolver:
 
     def split_protocol(self, name: str) -> tuple[str, Fields] | None:
         return split_name(name, self.protocols, lambda base: KINDS)
+
+    def without_fields(self, name: str, fields: Collection[str]) -> str:
+        """Return the name of a protocol by the rule of its name without the values of fields."""
+        found = None if name in self.protocols else self.split_protocol(name)
+        if found is None:
+            return name
+        base, values = found
+        return base + write_values({k: v for k, v in values.items() if k not in fields})
 
     def cells(self, name: str) -> dict[str, str]:
         """Return the folders of what the stages in CELLS make for all methods of a protocol.

@@ -52,6 +52,6 @@ def measure_sizes(model: str, inputs: str) -> dict[str, float]:
 
 
 def name_sizes(model: str, inputs: str) -> str:
-    """Return what the sizes of a model are noted by: its name, and a hash of its code and inputs."""
+    """Return by which name the sizes of a model are noted: it has a hash of its code and inputs."""
     code = source.fingerprint(f"models.{model}", "models._size")
     return f"{model}-{hash_text(f'{code} {inputs}')}"

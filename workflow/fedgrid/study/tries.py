@@ -3,9 +3,8 @@
 import json
 from itertools import product
 
-from fedgrid.runtime.names import listed
 from fedgrid.study.grid import Grid
-from fedgrid.study.products import BEST, chooses_methods
+from fedgrid.study.products import chooses_methods, list_tuned
 from fedgrid.study.records import Wanted
 
 Tries = dict[tuple[str, ...], dict[str, set[str]]]  # the candidates by cell and family
@@ -23,7 +22,7 @@ def describe_uneven_tries(grid: Grid, study: str, scale: str, name: str) -> str:
     if not chooses_methods(about) or any("extend" in block for block in written):
         return ""
     blocks = grid.narrow_blocks(study, scale, of)
-    over = listed(about["with"][BEST].get("over"))
+    over = list_tuned(about)
     for (dataset, partition, _), families in list_tries(grid, blocks, over).items():
         counts = {family: len(tries) for family, tries in families.items()}
         few, many = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
