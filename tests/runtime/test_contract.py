@@ -284,7 +284,7 @@ def test_a_model_that_no_run_can_have_is_told_in_a_sentence_while_it_is_measured
     write("models", "from torch import nn\ndef body(shape):\n    return nn.Flatten(), 9")
     inputs = '{"shape": [1, 8, 8], "classes": 10, "tokens": 0}'
     with pytest.raises(UsageError, match=r"models/mine\.py: the body gives \(2, 64\), not"):
-        measured.main("mine", inputs)
+        measured.try_model("mine", inputs)
 
 
 # What a file's `body` makes, with `d` the size of an input: (module, width), or code before it.

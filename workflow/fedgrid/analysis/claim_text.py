@@ -142,13 +142,18 @@ def write_share(claim: Claim) -> str:
 
 
 def write_setting(claim: Claim, study: Study) -> str:
-    """Write the data sets and partitions that a claim is about, if it names them."""
-    places = [
-        [write_place(study, axis, name) for name in listed(claim[axis])]
-        for axis in ("dataset", "partition")
+    """Write the data sets and partitions that a claim is about, if it names them.
+
+    Protocols are written if they have one label, as those of several scales do.
+    """
+    places = {
+        axis: [*dict.fromkeys(write_place(study, axis, name) for name in listed(claim[axis]))]
+        for axis in ("dataset", "partition", "protocol")
         if axis in claim
-    ]
-    return ", ".join(" or ".join(names) for names in places)
+    }
+    if len(places.get("protocol", ())) > 1:
+        del places["protocol"]
+    return ", ".join(map(" or ".join, places.values()))
 
 
 def write_place(study: Study, axis: str, name: str) -> str:
