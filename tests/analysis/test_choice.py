@@ -120,7 +120,7 @@ def test_of_a_family_the_best_method_is_chosen_with_its_protocol():
 def test_a_single_value_of_a_method_has_the_name_that_claims_have():
     given = tuned_alike()
     part = {name: table[table["method"] != "fedprox-mu1"] for name, table in given.items()}
-    named = choice.name_families(part["runs"], part["settings"], BEST | {"methods": True})
+    named = choice.name_as_chosen(part["runs"], part["settings"], BEST | {"methods": True})
     resolver = Grid(STUDIES)
     assert [*named["method"].unique()] == ["fedavg", "fedprox"]
     assert [*named["protocol"].unique()] == ["p"]

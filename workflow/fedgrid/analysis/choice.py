@@ -255,7 +255,7 @@ def keep_chosen(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     return named[[*table, *CHOICE]]
 
 
-def name_families(
+def name_as_chosen(
     runs: pd.DataFrame | None, settings: pd.DataFrame | None, best: dict | None
 ) -> pd.DataFrame | None:
     """Return runs under the names that those have which `best` keeps: family and setting."""

@@ -377,7 +377,7 @@ def measure_by_way(
     given["choose"] = choice.make_chooser(runs, settings, best)
     every = "", *other_metrics(runs, ways)
     values = {way: measure_all(study, runs, way=way or None, **given) for way in every}
-    named = choice.name_families(runs, settings, best)
+    named = choice.name_as_chosen(runs, settings, best)
     return values, count_missing(study, wanted, named, bool(best))
 
 
