@@ -566,7 +566,7 @@ def test_early_accuracies_are_means_of_the_first_quarter_without_round_0():
     runs = pd.concat([made.evaluations(by_round), made.lost(seed=1)])
     found = measures.measure_early_accuracies(runs).set_index("seed")["value"].to_dict()
     assert found == {0: pytest.approx(30), 1: -inf}
-    asked = measures.measure_all({"claims": [above(measure="early accuracy")]}, runs)
+    asked = measures.measure_all({"claims": [above(measure="early accuracy")]}, {"runs": runs})
     assert set(asked["measure"]) == {"accuracy", "early accuracy"}
 
 
@@ -579,8 +579,9 @@ def with_columns(**columns: list[float]) -> pd.DataFrame:
     return pd.concat([*runs, made.lost("b").assign(**dict.fromkeys(columns, 0.5))])
 
 
-def measure(name: str, runs: pd.DataFrame, **more) -> dict:
-    found = measures.measure_all({"claims": [above(measure=name)]}, runs, **more)
+def measure(name: str, runs: pd.DataFrame | None = None, **sources) -> dict:
+    sources = {"runs": runs} | sources
+    found = measures.measure_all({"claims": [above(measure=name)]}, sources)
     found = found[found["measure"] == name]
     return found.set_index(["method", "seed"])["value"].to_dict()
 
@@ -620,9 +621,9 @@ def test_the_best_alpha_and_beta_are_those_of_the_highest_mean():
     one = points({(0, 0): 0.5, (0.2, 0.6): 0.7, (1, 1): 0.6})
     two = points({(0, 0): 0.4, (0.2, 0.6): 0.9, (1, 0.8): 0.9}, seed=1)  # two are the best
     table = pd.concat([one, two])
-    found = measure("best alpha", None, interpolation=table)
+    found = measure("best alpha", interpolation=table)
     assert found == {("fedavg", 0): 0.2, ("fedavg", 1): 0.6}
-    found = measure("best beta", None, interpolation=table)
+    found = measure("best beta", interpolation=table)
     assert found == {("fedavg", 0): 0.6, ("fedavg", 1): pytest.approx(0.7)}
 
 
@@ -630,7 +631,7 @@ def test_the_best_point_is_of_clients_after_local_training_and_of_mixed_features
     cohort, every = points({(0.8, 0.5): 0.7}), points({(0, 0): 0.9})
     whole = points({(np.nan, 0.2): 1.0})
     table = pd.concat([cohort, every.assign(evaluate_clients="all"), whole])
-    assert measure("best alpha", None, interpolation=table) == {("fedavg", 0): 0.8}
+    assert measure("best alpha", interpolation=table) == {("fedavg", 0): 0.8}
 
 
 def test_a_column_that_other_runs_lack_is_measured_without_clients_own_models():
@@ -649,32 +650,32 @@ def costs(**by_method: dict) -> pd.DataFrame:
 def test_costs_are_in_percent_of_a_round_of_fedavg():
     encoded = {"flops_around": 20.0, "flops_before": 500.0}
     table = costs(fedavg={}, a=encoded, b={"flops_per_sample": 20.0, "bytes_up": 140})
-    given = {"more": {"costs": table, "predictions": None}}
-    assert measure("operations", None, **given) == {
+    given = {"costs": table, "predictions": None}
+    assert measure("operations", **given) == {
         ("fedavg", 0): 100, ("a", 0): pytest.approx(110), ("b", 0): 50
     }  # fmt: skip
-    assert measure("operations before", None, **given) == {
+    assert measure("operations before", **given) == {
         ("fedavg", 0): 0, ("a", 0): 250, ("b", 0): 0
     }  # fmt: skip
-    assert measure("traffic", None, **given)["b", 0] == pytest.approx(110)
+    assert measure("traffic", **given)["b", 0] == pytest.approx(110)
 
 
 def test_what_was_not_counted_is_no_cost():
     table = costs(fedavg={}, a={"flops_before": np.nan})
-    assert measure("operations before", None, more={"costs": table}) == {("fedavg", 0): 0}
-    assert measure("operations", None, more={"costs": costs(a={})}) == {}  # without FedAvg
+    assert measure("operations before", costs=table) == {("fedavg", 0): 0}
+    assert measure("operations", costs=costs(a={})) == {}  # without FedAvg
     uncounted = costs(fedavg={}).drop(columns="flops_per_sample")
-    assert measure("operations", None, more={"costs": uncounted}) == {}
+    assert measure("operations", costs=uncounted) == {}
 
 
 def test_equal_costs_hold_for_a_claim_of_no_more():
     claim = above(measure="operations", method="a", over="fedavg", most=0, tie="holds")
     del claim["least"]
     two = pd.concat(costs(fedavg={}, a={}).assign(seed=seed) for seed in range(2))
-    values = measures.measure_all({"claims": [claim]}, None, more={"costs": two})
+    values = measures.measure_all({"claims": [claim]}, {"costs": two})
     assert verdicts.compare_claim(claim, values)["verdict"].tolist() == ["holds"]
     two.loc[two["method"] == "a", "flops_around"] = 1.0
-    values = measures.measure_all({"claims": [claim]}, None, more={"costs": two})
+    values = measures.measure_all({"claims": [claim]}, {"costs": two})
     assert verdicts.compare_claim(claim, values)["verdict"].tolist() == ["does not hold"]
 
 
@@ -685,7 +686,7 @@ def test_predictions_are_uneven_by_those_that_would_have_to_be_others():
         for number, counts in by_round.items()
         for label, count in enumerate(counts)
     ]
-    found = measure("unevenness", None, more={"predictions": pd.DataFrame(rows)})
+    found = measure("unevenness", predictions=pd.DataFrame(rows))
     assert found == {("fedavg", 0): pytest.approx((0 + 50) / 2)}
 
 
@@ -1042,7 +1043,7 @@ def test_a_choice_among_runs_is_the_same_for_every_metric():
         return table[table["seed"] < 2]
 
     for way in ("best", "smoothed"):
-        found = measures.measure_all({"claims": [above()]}, two_faced(), choose=choose, way=way)
+        found = measures.measure_all({"claims": [above()]}, {"runs": two_faced()}, choose, way)
         assert {*found["seed"]} == {0, 1}
     assert asked == ["accuracy", "accuracy"]
 

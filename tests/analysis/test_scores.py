@@ -175,7 +175,7 @@ def test_a_run_without_an_accuracy_has_no_speed_up():
 def test_claims_leave_out_runs_without_an_accuracy():
     claim = {"says": "", "method": "fedper", "over": "fedavg", "least": 0}
     study = {"claims": [claim | {"measure": ["accuracy", "speed-up", "steadiness"]}]}
-    values = measures.measure_all(study, mixed())
+    values = measures.measure_all(study, {"runs": mixed()})
     assert set(values["method"]) == {"fedavg"}
     assert verdicts.compare_claim(claim, values).empty
 

@@ -37,14 +37,6 @@ Chooser = Callable[[pd.DataFrame, str], pd.DataFrame]
 # -- candidates -----------------------------------------------------------------------------------
 
 
-def tuned_fields(every: pd.DataFrame, over: list[str]) -> list[str]:
-    """Return the columns of the fields in which candidates may differ."""
-    of_protocol = [name.removeprefix("protocol.") for name in every if is_protocol_field(name)]
-    for name in over:
-        known("field of these protocols", name, of_protocol)
-    return [n for n in every if not is_protocol_field(n) or n.removeprefix("protocol.") in over]
-
-
 def is_protocol_field(name: str) -> bool:
     return name.startswith("protocol.")
 
@@ -74,13 +66,6 @@ def leave_out(protocol: str, values: dict[str, str]) -> str:
         part = re.escape(f"-{whole.removeprefix('protocol.')}{value}")
         protocol = re.sub(f"{part}(?=-|$)", "", protocol)
     return protocol
-
-
-def rank_candidates(runs: pd.DataFrame, lowest: bool) -> tuple[pd.Series, int]:
-    """Return the mean deciding score of every candidate in `runs`, and the index of the best."""
-    refuse_other_seeds(runs)
-    decides = mean_over_seeds(runs, CANDIDATE, "deciding_score")["mean"].round(10)
-    return decides, 0 if decides.isna().all() else decides.idxmin() if lowest else decides.idxmax()
 
 
 def refuse_other_seeds(runs: pd.DataFrame) -> None:
@@ -175,7 +160,9 @@ def add_groups(
     `alone` always do.
     """
     every = fields.select_runs(fields.read_fields(settings), scores)
-    tuned = [name for name in tuned_fields(every, over) if methods or is_protocol_field(name)]
+    of_protocol = [name.removeprefix("protocol.") for name in every if is_protocol_field(name)]
+    whole = [f"protocol.{known('field of these protocols', name, of_protocol)}" for name in over]
+    tuned = [n for n in every if n in whole or (methods and not is_protocol_field(n))]
     families = fields.find_families(settings) if methods else {}
     families |= {name: name for name in alone}
     scores["family"] = [families.get(name, name) for name in scores["method"]]
@@ -195,7 +182,9 @@ def keep_best_candidate(
     The values that were chosen are those of the tuned fields in which candidates differ, and of the
     fields in `always`.
     """
-    decides, best = rank_candidates(runs, lowest)
+    refuse_other_seeds(runs)
+    decides = mean_over_seeds(runs, CANDIDATE, "deciding_score")["mean"].round(10)
+    best = 0 if decides.isna().all() else decides.idxmin() if lowest else decides.idxmax()
     values = fields.select_runs(every, runs)
     differing = {*fields.find_differing(values), *always}
     texts = fields.write_fields(values, [n for n in tuned if n in differing]).to_numpy()
@@ -316,14 +305,12 @@ def make_chooser(
     return lambda table, by: keep_chosen(table, chosen(best.get("by", by)))
 
 
-def describe_choice(best: dict | None, by: str = "each number itself") -> str:
+def describe_choice(best: dict | None) -> str:
     """Write the sentence of a caption that says how runs were chosen; empty without `best`."""
     if not best:
         return ""
     own = ["hyper-parameters"] * best.get("methods", False)
-    over, by = " and ".join([*listed(best.get("over")), *own]), best.get("by", by)
-    chosen = f"Of each method, the best {over} by {metrics.describe_metric(by)}"
-    data = (
-        "" if by.startswith(metrics.VALIDATION) else "; chosen on the test data, so it is too good"
-    )
-    return f"{chosen}{data}."
+    over, by = " and ".join([*listed(best.get("over")), *own]), best.get("by", "each number itself")
+    on_test = "; chosen on the test data, so it is too good"
+    data = "" if by.startswith(metrics.VALIDATION) else on_test
+    return f"Of each method, the best {over} by {metrics.describe_metric(by)}{data}."

@@ -51,9 +51,10 @@ def write_test(claim: Claim, study: Study) -> str:
     """Return what must be true of our runs so that a claim holds, with its bounds and setting."""
     names = ", ".join(name.removeprefix(claims.COEFFICIENT) for name in claims.measures(claim))
     measured = "" if names == "accuracy" else f"{names}: "
-    parts = [measured + write_difference(claim, study) + write_share(claim)]
-    parts += [write_setting(claim, study)]
-    return "; ".join(filter(None, parts))
+    said = measured + write_difference(claim, study)
+    if "share" in claim:
+        said += f", in more than {100 * claim['share']:g} % of the comparisons"
+    return "; ".join(filter(None, (said, write_setting(claim, study))))
 
 
 def write_comparisons(judged: pd.DataFrame, study: Study) -> list[str]:
@@ -86,7 +87,6 @@ def write_explained(claim: Claim, values: pd.DataFrame) -> str:
 
 
 def write_difference(claim: Claim, study: Study) -> str:
-    """Write the methods of a claim, and what is said of them."""
     subject = join_pairs(claim, study)
     for axis, names in claim.get("along", {}).items():
         steps = [*dict.fromkeys(write_place(study, axis, name) for name in names)]
@@ -133,12 +133,6 @@ def write_range(low: float, high: float, in_points: bool, with_bounds: bool) -> 
     if last == 0 and not with_bounds:
         return "is above 0" if last == low else "is below 0"
     return f"is at {'least' if last == low else 'most'} {last:g}{unit}"
-
-
-def write_share(claim: Claim) -> str:
-    """Write in how many comparisons it must be so, if not in all."""
-    share = claim.get("share")
-    return "" if share is None else f", in more than {100 * share:g} % of the comparisons"
 
 
 def write_setting(claim: Claim, study: Study) -> str:

@@ -213,7 +213,6 @@ def lines(names: Iterable[str]) -> dict[str, dict]:
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
-    """Give each name its own colour, in the order of the names."""
     return {name: look["color"] for name, look in lines(names).items()}
 
 
@@ -224,11 +223,8 @@ def label(study: Study, name: str, axis: str = "") -> str:
     """
     labels = study.get("labels", {})
     of_axis = labels.get("protocols", {}) if axis == "protocol" else {}
-    return of_axis.get(name) or labels.get(name) or read_name(name, axis)
-
-
-def read_name(name: str, axis: str) -> str:
-    """Return a method's name as its paper writes it, if its file has it as NAME."""
+    if written := of_axis.get(name) or labels.get(name):
+        return written
     if axis in ("dataset", "protocol") or name not in registered("methods"):
         return name
     return source.literal(f"methods.{name}", "NAME", name)
@@ -275,23 +271,19 @@ def arrange_panels(table: pd.DataFrame) -> list[list[tuple[str, str]]]:
     return [[(dataset, name) for name in partitions] for dataset in datasets] or [[]]
 
 
-def find_height(table: pd.DataFrame) -> float:
-    """Return the inches of a panel with room for a label for each of its methods."""
-    most = table.groupby(["dataset", "partition"])["method"].nunique().max() if len(table) else 0
-    return max(HEIGHT, 0.9 + most * LINE / 72)
-
-
 def setting_panels(
     table: pd.DataFrame, study: Study, **size: float
 ) -> tuple[Figure, list[list[tuple[Axes, pd.DataFrame]]]]:
     """Return a figure with a panel per dataset and partition, and each panel with its rows.
 
-    Panels in a row share their axes if they are of one dataset.
+    Panels in a row share their axes if they are of one dataset. A panel has room for a label for
+    each of its methods.
     """
     places = arrange_panels(table)
     together = all(len({dataset for dataset, _ in row}) == 1 for row in places)
     shared: dict[str, Any] = {"sharex": "row", "sharey": "row"} if together else {}
-    shared |= {"height": find_height(table)} | size
+    most = table.groupby(["dataset", "partition"])["method"].nunique().max() if len(table) else 0
+    shared |= {"height": max(HEIGHT, 0.9 + most * LINE / 72)} | size
     figure, grid = panels(len(places), len(places[0]), **shared)
     filled: list[list[tuple[Axes, pd.DataFrame]]] = []
     for row, settings in zip(grid, places, strict=True):
@@ -323,12 +315,10 @@ def name_lines(panels: Iterable[Axes]) -> None:
 
     Call it when everything is drawn: it lays out the figure to place labels without overlap.
     """
-    named = [(axes, merge_equal(axes)) for axes in panels]
-    notes = [(axes, place_labels(axes, ends)) for axes, ends in named if ends]
+    notes = [(axes, texts) for axes in panels if (texts := place_labels(axes))]
     if not notes:
         return
-    figure = notes[0][0].get_figure(root=True)
-    if figure:
+    if figure := notes[0][0].get_figure(root=True):
         prepare(figure)
         figure.draw_without_rendering()
     for axes, texts in notes:
@@ -361,16 +351,17 @@ class SymbolFormatter(FuncFormatter):
         return write_symbols(super().__call__(x, pos))
 
 
-def merge_equal(axes: Axes) -> list[tuple[Any, str]]:
-    """Return the named lines of a panel that have an end; lines of the same points as one."""
-    groups: dict[tuple, list] = {}
+def merge_equal(axes: Axes) -> list[tuple[Any, np.ndarray, str]]:
+    """Return the named lines of a panel with their ends; lines of the same points as one."""
+    groups: dict[tuple, tuple[Any, np.ndarray, list[str]]] = {}
     for line in axes.lines:
         points = np.asarray(line.get_xydata(), float)
         points = points[np.isfinite(points).all(axis=1)]
-        if not str(line.get_label()).startswith("_") and len(points):
-            groups.setdefault(tuple(points.round(9).ravel()), []).append(line)
-    return [(same[0], join_names([str(line.get_label()) for line in same]))
-            for same in groups.values()]  # fmt: skip
+        name = str(line.get_label())
+        if not name.startswith("_") and len(points):
+            same = tuple(points.round(9).ravel())
+            groups.setdefault(same, (line, points[-1], []))[2].append(name)
+    return [(line, end, join_names(names)) for line, end, names in groups.values()]
 
 
 def join_names(names: list[str]) -> str:
@@ -380,13 +371,11 @@ def join_names(names: list[str]) -> str:
     return " = ".join(names[:2] + more)
 
 
-def place_labels(axes: Axes, ends: list[tuple[Any, str]]) -> list[Any]:
+def place_labels(axes: Axes) -> list[Any]:
     """Write labels at the right of a panel, each with a thin line to the end of its line."""
     arrow = {"arrowstyle": "-", "lw": 0.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, 0.5)}
     texts = []
-    for line, name in ends:
-        points = np.asarray(line.get_xydata(), float)
-        end = points[np.isfinite(points).all(axis=1)][-1]
+    for line, end, name in merge_equal(axes):
         colour = line.get_color()
         texts.append(axes.annotate(
             name, end, xycoords=line.get_transform(), xytext=(1.04, 0.5),

@@ -15,7 +15,13 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+LEVEL = 0.05  # of a test, and of the intervals that are shown: they cover 95 %
 DECIMALS = 10  # of scores: smaller rests are errors of the subtraction
+
+
+def find_half(std, seeds, level: float = LEVEL):
+    """Return half of Student's interval of a mean, for one number of seeds or many; NaN for one."""
+    return stats.t.ppf(1 - level / 2, seeds - 1) * std / np.sqrt(seeds)
 
 
 def compare_in_blocks(scores: pd.DataFrame, over: str) -> pd.Series:

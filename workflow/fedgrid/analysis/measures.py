@@ -16,7 +16,7 @@ from fedgrid import claim as claims
 from fedgrid.analysis import mixtures
 from fedgrid.analysis.choice import Chooser
 from fedgrid.analysis.published import list_published_cells
-from fedgrid.analysis.scores import CELL, OWN, score_by, score_runs, select_scored
+from fedgrid.analysis.scores import OWN, RUN, score_by, score_runs, select_scored
 from fedgrid.study.records import Study
 
 SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
@@ -34,17 +34,14 @@ EXPLAINED = "explained"  # by the autoencoder of a map, as a share of the varian
 def as_measure(table: pd.DataFrame, measure: str, runs: pd.DataFrame | None = None) -> pd.DataFrame:
     """Name the column `value` as a measure; minus infinity for those of `runs` that diverged."""
     if runs is not None:
-        gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone").reset_index()
-        table = table.merge(gone, on=[*CELL, "seed"])
+        gone = runs.groupby(RUN)["diverged"].any().rename("gone").reset_index()
+        table = table.merge(gone, on=RUN)
         table["value"] = table["value"].mask(table["gone"], -np.inf)
     return table.assign(measure=measure)[[*SETTING, "method", "value"]]
 
 
 def measure_scores(runs: pd.DataFrame, metric: str, measure: str) -> pd.DataFrame:
-    """Score runs by a metric, shares in percent."""
-    scores = score_runs(runs, metric).rename(columns={metric: "value"})
-    scores["value"] = scores["value"].mask(scores["diverged"], -np.inf)
-    return as_measure(scores, measure)
+    return as_measure(score_runs(runs, metric).rename(columns={metric: "value"}), measure, runs)
 
 
 def measure_coefficient(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
@@ -53,7 +50,7 @@ def measure_coefficient(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
     if not {first, *second} <= {*runs} or runs[[first, *second]].isna().all(axis=None):
         return NOTHING
     scores = [
-        score_runs(select_scored(runs, column), column).set_index([*CELL, "seed"])[column]
+        score_runs(select_scored(runs, column), column).set_index(RUN)[column]
         for column in (first, *second)
     ]
     value = scores[0] - scores[1] if second else scores[0]
@@ -65,10 +62,10 @@ def find_optima(interpolation: pd.DataFrame, axis: str) -> pd.Series:
 
     If several points are equally good, the value is their mean.
     """
-    keys, points = [*CELL, "seed"], mixtures.select_features(interpolation)
+    points = mixtures.select_features(interpolation)
     mean = points["mean"].round(10)
-    best = points[mean == mean.groupby([points[k] for k in keys]).transform("max")]
-    return best.groupby(keys, sort=False)[axis].mean()
+    best = points[mean == mean.groupby([points[name] for name in RUN]).transform("max")]
+    return best.groupby(RUN, sort=False)[axis].mean()
 
 
 def measure_mixtures(interpolation: pd.DataFrame, measure: str) -> pd.DataFrame:
@@ -81,15 +78,15 @@ def measure_mixtures(interpolation: pd.DataFrame, measure: str) -> pd.DataFrame:
     return as_measure(values.rename("value").reset_index(), measure)
 
 
-def measure_speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
-    """Return by which factor runs reach the best accuracy of `over` sooner."""
-    table = compute_speedups(runs, over).rename(columns={"speedup": "value"})
+def measure_speedups(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return by which factor runs reach the best accuracy of `claims.OVER` sooner."""
+    table = compute_speedups(runs, claims.OVER).rename(columns={"speedup": "value"})
     return as_measure(table, claims.SPEED_UP, runs)
 
 
-def measure_log_speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
+def measure_log_speedups(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the natural logarithm of T' / T, or of T' / R (`find_rounds`), unlike 1 at least."""
-    reached = find_rounds(runs, over)
+    reached = find_rounds(runs, claims.OVER)
     ratio = reached["goal_round"] / reached["reached_round"].fillna(reached["rounds"])
     table = reached.assign(value=np.log(ratio.where(reached["known"])))
     return as_measure(table, claims.LOG_SPEED_UP, runs)
@@ -102,7 +99,7 @@ def compute_speedups(runs: pd.DataFrame, over: str) -> pd.DataFrame:
     """
     reached = find_rounds(runs, over)
     ratio = (reached["goal_round"] / reached["reached_round"]).fillna(1).clip(lower=1)
-    return reached[[*CELL, "seed"]].assign(speedup=ratio.where(reached["known"]))
+    return reached[RUN].assign(speedup=ratio.where(reached["known"]))
 
 
 def find_rounds(runs: pd.DataFrame, over: str) -> pd.DataFrame:
@@ -124,7 +121,7 @@ def find_rounds(runs: pd.DataFrame, over: str) -> pd.DataFrame:
     )  # fmt: skip
     every = rounds.merge(goal, on=keys, how="left")
     reached_round = every["round"].where(every["accuracy"] >= every["goal"])
-    reached = every.assign(reached_round=reached_round).groupby([*CELL, "seed"], sort=False).agg(
+    reached = every.assign(reached_round=reached_round).groupby(RUN, sort=False).agg(
         reached_round=("reached_round", "min"), goal_round=("goal_round", "first"),
         goal=("goal", "first"), rounds=("rounds", "first"),
         diverged=("diverged", "any"), other_diverged=("other_diverged", "first"),
@@ -138,7 +135,7 @@ def find_rounds(runs: pd.DataFrame, over: str) -> pd.DataFrame:
 def measure_steadiness(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the negative mean change between evaluations: a steadier run has a higher value."""
     percent = runs.assign(value=100 * runs["accuracy"]).sort_values("round", kind="stable")
-    values = percent.groupby([*CELL, "seed"], sort=False)["value"]
+    values = percent.groupby(RUN, sort=False)["value"]
     table = values.agg(lambda of: -of.diff().abs().mean()).reset_index()
     return as_measure(table, "steadiness", runs)
 
@@ -149,14 +146,15 @@ def measure_early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     Faster convergence gives a higher value.
     """
     early = runs[(runs["round"] > 0) & (runs["round"] <= EARLY * runs["rounds"])]
-    mean = 100 * early.groupby([*CELL, "seed"], sort=False)["accuracy"].mean()
+    mean = 100 * early.groupby(RUN, sort=False)["accuracy"].mean()
     return as_measure(mean.rename("value").reset_index(), "early accuracy", runs)
 
 
-def measure_costs(costs: pd.DataFrame) -> list[pd.DataFrame]:
+def measure_costs(costs: pd.DataFrame) -> pd.DataFrame:
     """Return what runs compute and send, in percent of what `claims.OVER` does in a round.
 
     Operations are those of a client, in a round and before the first one; traffic goes both ways.
+    The run of `claims.OVER` has the same protocol, data set, partition and seed.
     """
     counts = costs.reindex(columns=[*COUNTED, "samples_per_round", "bytes_down", "bytes_up"])
     steps, around, before, samples, down, up = counts.to_numpy(float).T
@@ -166,36 +164,30 @@ def measure_costs(costs: pd.DataFrame) -> list[pd.DataFrame]:
         (claims.BEFORE, before, client),
         (claims.TRAFFIC, traffic, traffic),
     ]
-    return [share_of_base(costs, *given) for given in measured]
-
-
-def share_of_base(
-    costs: pd.DataFrame, measure: str, value: np.ndarray, of: np.ndarray
-) -> pd.DataFrame:
-    """Return `value` in percent of `of` of the run of `claims.OVER` with the same names."""
-    table = costs.assign(measure=measure, value=100 * value, of=of)
+    table = pd.concat(
+        costs.assign(measure=measure, value=100 * value, of=of) for measure, value, of in measured
+    )
     base = table.loc[table["method"] == claims.OVER, [*SETTING, "of"]]
     both = table.drop(columns="of").merge(base, on=SETTING)
     both["value"] = both["value"] / both["of"]
-    return as_measure(both[both["value"].notna()], measure)
+    return both.loc[both["value"].notna(), [*SETTING, "method", "value"]]
 
 
-def measure_unevenness(predictions: pd.DataFrame) -> list[pd.DataFrame]:
+def measure_unevenness(predictions: pd.DataFrame) -> pd.DataFrame:
     """Return how far the server's predictions are from all classes alike, in percent.
 
     It is the least share of the test images that would have to be predicted as other classes, the
     mean over the second half of the rounds.
     """
     late = predictions[predictions["round"] > predictions["rounds"] / 2]
-    keys = [*CELL, "seed"]
-    counts = late.groupby([*keys, "round"], sort=False)["predicted"]
+    keys = [*RUN, "round"]
+    counts = late.groupby(keys, sort=False)["predicted"]
     away = (late["predicted"] / counts.transform("sum") - 1 / counts.transform("size")).abs() / 2
-    each = away.groupby([late[name] for name in (*keys, "round")], sort=False).sum()
-    table = (100 * each.groupby(level=keys, sort=False).mean()).rename("value").reset_index()
-    return [as_measure(table, claims.UNEVENNESS)]
+    each = away.groupby([late[name] for name in keys], sort=False).sum()
+    table = (100 * each.groupby(level=RUN, sort=False).mean()).rename("value").reset_index()
+    return as_measure(table, claims.UNEVENNESS)
 
 
-OF_SOURCES = {"costs": measure_costs, "predictions": measure_unevenness}  # beside runs
 # By name: the metric by which runs are chosen, and the function that measures them.
 MEASURES: dict[str, tuple[str, Callable[..., pd.DataFrame]]] = {
     "accuracy": ("accuracy", partial(measure_scores, metric="accuracy", measure="accuracy")),
@@ -285,41 +277,39 @@ def measure_similarities(scores: pd.DataFrame) -> pd.DataFrame:
 # -- of a study -----------------------------------------------------------------------------------
 
 
+# By the name of a source beside `runs`; the scores are of the fidelity experiment.
+OF_SOURCES = {
+    "scores": measure_similarities,
+    "costs": measure_costs,
+    "predictions": measure_unevenness,
+}
+
+
 def measure_all(
     study: Study,
-    runs: pd.DataFrame | None,
-    scores: pd.DataFrame | None = None,
-    interpolation: pd.DataFrame | None = None,
+    sources: Mapping[str, pd.DataFrame | None],
     choose: Chooser = lambda table, by: table,
-    way: str | None = None,
-    more: Mapping[str, pd.DataFrame | None] | None = None,
+    way: str = "",
 ) -> pd.DataFrame:
-    """Measure everything that the study's claims compare; `scores` are of the fidelity experiment.
+    """Measure everything that the study's claims compare.
 
-    `choose` keeps the best runs by the metric of a measure. `way`, a key of `scores.WAYS`, replaces
-    the way in which the runs' protocols say to score them. `more` has the tables of OF_SOURCES.
+    `sources` are tables by name: `runs`, `interpolation`, and those of OF_SOURCES. `choose` keeps
+    the best runs by the metric of a measure. `way`, a key of `scores.WAYS`, replaces the way in
+    which the runs' protocols say to score them.
     """
-    runs = runs if runs is None or way is None else score_by(runs, way)
     asked = {"accuracy"}.union(*map(claims.measures, study.get("claims", [])))
-    tables = (
-        [] if runs is None else [measure_runs(name, runs, choose) for name in order_measures(asked)]
-    )
-    tables += [] if scores is None else [measure_similarities(scores)]
-    for name, table in (more or {}).items():
-        tables += [] if table is None else OF_SOURCES[name](table)
-    if interpolation is not None:
-        points = choose(interpolation, OWN)
-        tables += [
-            measure_mixtures(points, name)
-            for name in claims.OF_KIND["interpolation"]
-            if name in asked
-        ]
+    present = {name: table for name, table in sources.items() if table is not None}
+    tables = []
+    if "runs" in present:
+        runs = score_by(present["runs"], way) if way else present["runs"]
+        names = [*MEASURES, *sorted(filter(claims.is_coefficient, asked))]
+        tables += [measure_runs(name, runs, choose) for name in names if name in asked]
+    tables += [measure(present[name]) for name, measure in OF_SOURCES.items() if name in present]
+    if "interpolation" in present:
+        points = choose(present["interpolation"], OWN)
+        of_points = claims.OF_KIND["interpolation"]
+        tables += [measure_mixtures(points, name) for name in of_points if name in asked]
     return pd.concat([measured for measured in tables if len(measured)] or [NOTHING])
-
-
-def order_measures(asked: set[str]) -> list[str]:
-    """Return the measures of runs among those asked for, in a fixed order."""
-    return [*filter(asked.__contains__, MEASURES), *sorted(filter(claims.is_coefficient, asked))]
 
 
 def measure_runs(name: str, runs: pd.DataFrame, choose: Chooser) -> pd.DataFrame:

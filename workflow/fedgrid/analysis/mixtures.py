@@ -7,7 +7,7 @@ both encoders. A row without one mixes whole models: beta is the weight of the s
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis.scores import CELL, strict_mean
+from fedgrid.analysis.scores import RUN, strict_mean
 from fedgrid.runtime.names import known
 
 CLIENTS = ("cohort", "all")  # who is evaluated: as `evaluate_clients` of a protocol
@@ -30,9 +30,8 @@ def compare_sides(interpolation: pd.DataFrame) -> pd.DataFrame:
     mean of the clients' models, and `right` that from another model. Of the proposition, `left` is
     the loss of the mixture, and `right` the bound.
     """
-    run = [*CELL, "seed"]
     cohort = interpolation["evaluate_clients"] == "cohort"
-    whole = interpolation[cohort & interpolation["alpha"].isna()].set_index(run)
+    whole = interpolation[cohort & interpolation["alpha"].isna()].set_index(RUN)
     private, shared = (whole[whole["beta"] == end].reindex(whole.index) for end in (0, 1))
     weight = whole["beta"]
     bound = weight * shared["loss"] + (1 - weight) * private["loss"]
@@ -56,4 +55,4 @@ def count_kept(interpolation: pd.DataFrame, statement: str) -> pd.Series:
     sides = sides[sides["statement"] == statement]
     least = ROUNDING if statement == LEMMA else -ROUNDING
     true = (sides["gap"] >= least).astype(float).where(np.isfinite(sides["gap"]))
-    return true.groupby([sides[name] for name in [*CELL, "seed"]]).agg(strict_mean).dropna()
+    return true.groupby([sides[name] for name in RUN]).agg(strict_mean).dropna()

@@ -6,15 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from fedgrid.analysis.metrics import (
-    OF_CLIENTS,
-    describe_metric,
-    in_percent,
-    lower_is_better,
-    write_unit,
-)
+from fedgrid.analysis import metrics
+from fedgrid.analysis.inference import find_half
 from fedgrid.analysis.scores import OWN
 from fedgrid.partitions import parse_name, write_label
 from fedgrid.runtime.names import UsageError, known
@@ -28,7 +22,6 @@ SPREADS = {
     "deviation": (" ± {{std:.{0}f}}", "mean ± standard deviation over seeds"),
     "interval": (" [{{low:.{0}f}}, {{high:.{0}f}}]", "mean with its 95 % interval over seeds"),
 }
-COVERED = 0.95  # by an interval
 MOST = 4  # decimals, because tables have no more
 LOST = "{diverged:g}/{seeds:g} diverged"  # the text of a cell with runs that diverged
 
@@ -70,16 +63,11 @@ def write_cells(table: pd.DataFrame, form: str = ACCURACY, lost: str = LOST) -> 
 
 def write_cell(facts: Mapping, form: str = ACCURACY, lost: str = LOST) -> str:
     """Write a cell; a missing deviation is left out, and a missing mean gives an empty text."""
-    ends = find_ends(facts) if "{low" in form else {}
-    text = (lost if facts["diverged"] else form).format(**{**facts, **ends})
+    if "{low" in form:
+        half = find_half(facts["std"], facts["seeds"])
+        facts = {**facts, "low": facts["mean"] - half, "high": facts["mean"] + half}
+    text = (lost if facts["diverged"] else form).format(**facts)
     return re.sub(r"^nan$", "", re.sub(r" ± nan| \[nan, nan\]", "", text))  # of one seed
-
-
-def find_ends(facts: Mapping) -> dict[str, float]:
-    """Return the ends of Student's 95 % interval of a mean over seeds; one seed has none."""
-    seeds = facts["seeds"]
-    half = stats.t.ppf((1 + COVERED) / 2, seeds - 1) * facts["std"] / np.sqrt(seeds)
-    return {"low": facts["mean"] - half, "high": facts["mean"] + half}
 
 
 def write_seed_count(seeds: float) -> str:
@@ -169,7 +157,7 @@ COUNTED = {
 def write_axis_label(table: pd.DataFrame) -> str:
     """Return the label of an axis for the table's metric, in lines of about 24 characters."""
     metric = find_metric(table)
-    return textwrap.fill(describe_metric(metric) + write_unit(metric), 24)
+    return textwrap.fill(metrics.describe_metric(metric) + metrics.write_unit(metric), 24)
 
 
 def check_form(decimals: int | None, spread: str) -> None:
@@ -186,13 +174,12 @@ def choose_form(table: pd.DataFrame, decimals: int | None = None, spread: str = 
 
 def write_form(metric: str, decimals: int | None = None, spread: str = "deviation") -> str:
     """Return the form of a cell: with so many decimals, or as many as the metric has."""
-    many = DECIMALS[in_percent(metric)] if decimals is None else decimals
+    many = DECIMALS[metrics.in_percent(metric)] if decimals is None else decimals
     return f"{{mean:.{many}f}}{SPREADS[spread][0].format(many)}"
 
 
 def describe_score_and_unit(table: pd.DataFrame) -> str:
-    """Describe the score in a table with its unit, for a caption."""
-    return describe_score(table) + " in percent" * in_percent(find_metric(table))
+    return describe_score(table) + " in percent" * metrics.in_percent(find_metric(table))
 
 
 def find_metric(table: pd.DataFrame) -> str:
@@ -202,20 +189,20 @@ def find_metric(table: pd.DataFrame) -> str:
 
 def describe_score(table: pd.DataFrame) -> str:
     """Describe how the runs of a product were scored: `best test accuracy over all rounds`."""
-    shown_metric, tail = find_metric(table), join_values(table, "tail")
+    metric, tail = find_metric(table), join_values(table, "tail")
     facts = {
-        "words": describe_metric(shown_metric),
+        "words": metrics.describe_metric(metric),
         "tail": tail,
-        "best": "lowest" if lower_is_better(shown_metric) else "best",
+        "best": "lowest" if metrics.lower_is_better(metric) else "best",
     }
-    metrics = table["metric"].dropna().replace({"tail": "last"} if tail == "1" else {})
-    counted = " or ".join(COUNTED[metric].format(**facts) for metric in metrics.unique())
-    return counted + describe_untested(table, shown_metric)
+    ways = table["metric"].dropna().replace({"tail": "last"} if tail == "1" else {})
+    counted = " or ".join(COUNTED[way].format(**facts) for way in ways.unique())
+    return counted + describe_untested(table, metric)
 
 
 def describe_untested(table: pd.DataFrame, metric: str) -> str:
     """Say how many clients have no part in a metric over clients; empty if all have."""
-    if UNTESTED not in table or not OF_CLIENTS.match(metric):
+    if UNTESTED not in table or not metrics.OF_CLIENTS.match(metric):
         return ""
     return f" (without the {join_values(table, UNTESTED)} clients that have no test samples)"
 

@@ -33,7 +33,6 @@ no such evidence.
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,7 +40,8 @@ from scipy import stats
 
 from fedgrid import claim as claims
 from fedgrid.analysis import choice
-from fedgrid.analysis.measures import OF_SOURCES, SETTING, measure_all
+from fedgrid.analysis.inference import LEVEL, find_half
+from fedgrid.analysis.measures import SETTING, measure_all
 from fedgrid.analysis.readable import write_name, write_steps
 from fedgrid.analysis.scores import WAYS
 from fedgrid.claim import Claim
@@ -50,7 +50,6 @@ from fedgrid.runtime.names import known, listed
 from fedgrid.study.protocol import runs_of_block
 from fedgrid.study.records import Study
 
-LEVEL = 0.05
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 SMALLER, LARGER = "right direction, smaller", "right direction, larger"
 EQUAL = "equal by design"
@@ -193,8 +192,7 @@ def seeds_needed(
         return np.nan
     room = min(abs(sample.mean() - bound) for bound in bounds if np.isfinite(bound))
     n = np.arange(2, MANY + 1)
-    half = stats.t.ppf(1 - level / 2, n - 1) * sample.std(ddof=1) / np.sqrt(n)
-    enough = n[half < room]
+    enough = n[find_half(sample.std(ddof=1), n, level) < room]
     return float(enough[0]) if len(enough) else np.inf
 
 
@@ -372,11 +370,9 @@ def measure_by_way(
     A comparison lacks a run that `wanted` names and `sources` have not.
     """
     runs, settings = sources.get("runs"), sources.get("settings")
-    given: dict[str, Any] = {name: sources.get(name) for name in ("scores", "interpolation")}
-    given["more"] = {name: sources.get(name) for name in OF_SOURCES}
-    given["choose"] = choice.make_chooser(runs, settings, best)
+    choose = choice.make_chooser(runs, settings, best)
     every = "", *other_metrics(runs, ways)
-    values = {way: measure_all(study, runs, way=way or None, **given) for way in every}
+    values = {way: measure_all(study, sources, choose, way) for way in every}
     named = choice.name_as_chosen(runs, settings, best)
     return values, count_missing(study, wanted, named, bool(best))
 
