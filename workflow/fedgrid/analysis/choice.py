@@ -223,7 +223,8 @@ def drop_without_metric(scores: pd.DataFrame) -> pd.DataFrame:
 def check_validation(runs: pd.DataFrame, deciding: str, otherwise: str = "") -> None:
     """Raise a UsageError if no run has the score on validation data that decides."""
     if deciding not in runs or runs[deciding].isna().all():
-        clients = " with `validation_from: clients`" * metrics.is_own(deciding)
+        own = metrics.find_model(deciding) == metrics.OWN
+        clients = " with `validation_from: clients`" * own
         raise UsageError(
             f"the best candidate is chosen on validation data by `{deciding}`, and these runs have "
             f"none: set `validation` in the protocol{clients}{otherwise}"

@@ -20,16 +20,11 @@ ABSENT = "-"  # in tables, the value of a run that does not have the field
 def read_fields(settings: pd.DataFrame) -> pd.DataFrame:
     """Return a table with a row per run and a column `file.field` per field, with texts."""
     named = settings[settings["field"].fillna("") != ""]
-    whole = (
-        named["of"].astype(object).fillna("protocol").replace("", "protocol") + "." + named["field"]
-    )
-    values = [write_value(parse_value(text)) for text in named["value"]]
-    return named.assign(whole=whole, value=values).pivot(index=RUN, columns="whole", values="value")
-
-
-def parse_value(text: Any) -> Any:
-    """Return the value of a JSON text as pandas read it: `null` became a missing number."""
-    return None if pd.isna(text) else json.loads(str(text))
+    of = named["of"].astype(object).fillna("").replace("", "protocol")
+    # Values are JSON texts, of which pandas has read `null` as a missing number.
+    parsed = [None if pd.isna(text) else json.loads(str(text)) for text in named["value"]]
+    named = named.assign(whole=of + "." + named["field"], value=[*map(write_value, parsed)])
+    return named.pivot(index=RUN, columns="whole", values="value")
 
 
 def write_value(value: Any) -> str:
@@ -71,10 +66,9 @@ def order_values(values: pd.Series) -> list[str]:
     unique = [*dict.fromkeys(values)]
     present = [text for text in unique if text != ABSENT]
     numbers = pd.to_numeric(pd.Series(present, dtype=object), errors="coerce")
-    ordered = (
-        present if numbers.isna().any() else [present[i] for i in numbers.argsort(kind="stable")]
-    )
-    return [ABSENT] * (ABSENT in unique) + ordered
+    if numbers.notna().all():
+        present = [present[i] for i in numbers.argsort(kind="stable")]
+    return [ABSENT] * (ABSENT in unique) + present
 
 
 def find_differing(fields: pd.DataFrame) -> list[str]:

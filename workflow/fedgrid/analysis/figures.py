@@ -137,11 +137,10 @@ def panels(
 
 def share_axes(grid: list[list[Axes]], fit: int, sharex: bool | str, sharey: bool | str) -> None:
     """Share axes within rows or columns; inner panels have no numbers. `fit` stand in a row."""
-    firsts = {"row": lambda row, at: grid[row][0], "col": lambda row, at: grid[0][at]}
     for row, every in enumerate(grid):
         for at, axes in enumerate(every):
             for name, share in (("x", sharex), ("y", sharey)):
-                first = firsts.get(str(share), lambda row, at: grid[0][0])(row, at)
+                first = {"row": every[0], "col": grid[0][at]}.get(str(share), grid[0][0])
                 if share and first is not axes:
                     getattr(axes, f"share{name}")(first)
             axes.tick_params(
@@ -351,9 +350,9 @@ class SymbolFormatter(FuncFormatter):
         return write_symbols(super().__call__(x, pos))
 
 
-def merge_equal(axes: Axes) -> list[tuple[Any, np.ndarray, str]]:
+def merge_equal(axes: Axes) -> list[tuple[Any, Any, str]]:
     """Return the named lines of a panel with their ends; lines of the same points as one."""
-    groups: dict[tuple, tuple[Any, np.ndarray, list[str]]] = {}
+    groups: dict[tuple, tuple[Any, Any, list[str]]] = {}
     for line in axes.lines:
         points = np.asarray(line.get_xydata(), float)
         points = points[np.isfinite(points).all(axis=1)]

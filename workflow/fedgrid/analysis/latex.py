@@ -9,14 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fedgrid.analysis.readable import (
-    NUMBER,
-    Ranked,
-    find_best,
-    label_index,
-    list_levels,
-    write_cells,
-)
+from fedgrid.analysis import readable
 from fedgrid.analysis.symbols import LETTERS, write_symbols
 from fedgrid.study.records import Study
 
@@ -43,7 +36,7 @@ END = "\\ifdefined\\endoftable\\expandafter\\endoftable\\fi\n"
 LATIN = {*map(chr, range(0x180)), *map(chr, range(0x2010, 0x203B)), "\u20ac", "\u2122"}
 LONG = 40  # characters of a text that is broken into lines
 CAPITALS = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega")
-MEAN = re.compile(rf"({NUMBER})(?: ± ({NUMBER}))?")  # with its deviation
+MEAN = re.compile(rf"({readable.NUMBER})(?: ± ({readable.NUMBER}))?")  # with its deviation
 VALUE = re.compile(rf"([A-Za-z_{''.join(LETTERS.values())}]+?)_? ?= ?([-+\u2212.\w]+)")
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
@@ -60,7 +53,7 @@ def write_table(
     study: Study,
     words: tuple[str, str],
     name: str,
-    ranked: Ranked,
+    ranked: readable.Ranked,
     lowest: bool = False,
 ) -> str:
     """Return laid-out tables, one below the other, as LaTeX with the label `tab:<name>`.
@@ -77,17 +70,19 @@ def write_table(
     return f"{BEGIN}{head}{titled}{BELOW.join(bodies)}{below}\\end{{table}}\n{END}"
 
 
-def write_body(wide: pd.DataFrame, study: Study, ranked: Ranked, lowest: bool) -> str:
-    cells = write_cells(wide)
-    best, second = find_best(cells, ranked, lowest)
+def write_body(wide: pd.DataFrame, study: Study, ranked: readable.Ranked, lowest: bool) -> str:
+    cells = readable.write_cells(wide)
+    best, second = readable.find_best(cells, ranked, lowest)
     texts = cells.apply(write_column, axis=0) if len(cells) else cells
     texts = texts.mask(best, texts.map(r"\best{{{}}}".format))
     texts = texts.mask(second, texts.map(r"\secondbest{{{}}}".format))
-    texts.index = label_index(wide.index, study, write_latex)
-    texts.columns = label_index(wide.columns, study, write_latex)
+    texts.index = readable.label_index(wide.index, study, write_latex)
+    texts.columns = readable.label_index(wide.columns, study, write_latex)
+    columns = [level.map(str) for level in readable.list_levels(cells.index)]
+    columns += [cells.iloc[:, at] for at in range(cells.shape[1])]
     return texts.style.to_latex(
-        column_format=align_columns(cells), hrules=True, sparse_index=True, multicol_align="c",
-        multirow_align="naive",
+        column_format="".join(map(align_column, columns)), hrules=True, sparse_index=True,
+        multicol_align="c", multirow_align="naive",
     ).strip()  # fmt: skip
 
 
@@ -112,15 +107,8 @@ def write_cell(text: str, match: re.Match | None, widest: int) -> str:
     return f"$\\num{{{match[1]}}} \\pm {room}\\num{{{match[2]}}}$"
 
 
-def align_columns(cells: pd.DataFrame) -> str:
-    """Return the alignment of all columns: numbers to the right, long texts in lines."""
-    return "".join(
-        [align_column(level.map(str)) for level in list_levels(cells.index)]
-        + [align_column(cells.iloc[:, at]) for at in range(cells.shape[1])]
-    )
-
-
 def align_column(texts) -> str:
+    """Return the alignment of a column: numbers to the right, long texts in lines."""
     filled = [text for text in texts if text]
     if any(len(text) > LONG for text in filled):
         return r">{\raggedright\arraybackslash}p{6cm}"
@@ -154,7 +142,7 @@ def write_formula(name: str, value: str) -> str:
     symbol = written.strip("$") if len(name) == 1 else f"\\mathrm{{{written}}}"
     end = value[len(value.rstrip(".")) :]  # the full stop of a sentence
     shown = value.rstrip(".").replace("\u2212", "-")
-    if re.fullmatch(NUMBER, shown):
+    if re.fullmatch(readable.NUMBER, shown):
         shown = f"\\num{{{shown}}}" if "e" in shown else shown
     else:
         shown = f"\\mathrm{{{escape_letters(shown)}}}"

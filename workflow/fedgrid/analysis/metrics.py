@@ -33,8 +33,6 @@ WORDS = {
 }
 MODELS = {"server": "accuracy of the server's model", "own": "accuracy of clients' own models"}
 OVER = {"weighted": "mean over test samples", "mean": "mean over clients", "worst": "worst client"}
-
-
 VALIDATION = "validation_"  # how the names of metrics on validation data begin
 OWN, AVERAGED = "own_", "averaged_"  # of clients' own models, and of the mean of the last models
 
@@ -45,19 +43,14 @@ def find_model(metric: str) -> str:
     return next((model for model in (OWN, AVERAGED) if name.startswith(model)), "")
 
 
-def is_own(metric: str) -> bool:
-    return find_model(metric) == OWN
-
-
 def validation_of(metric: str) -> str:
     """Return the metric on validation data by which to choose runs for a table of `metric`.
 
     Both measure the same models: clients' own models, the mean of the server's last models, or its
     last model. On validation data the server's models have accuracy and loss only.
     """
-    if is_own(metric):
+    if (model := find_model(metric)) == OWN:
         return f"{VALIDATION}own_mean"
-    model = find_model(metric)
     return f"{VALIDATION}{model}{'loss' if metric == f'{model}loss' else 'accuracy'}"
 
 
@@ -67,7 +60,6 @@ def in_percent(metric: str) -> bool:
 
 
 def lower_is_better(metric: str) -> bool:
-    """Whether the best value of a metric is the lowest."""
     return metric.endswith(("loss", "error")) and not OF_CLASS.fullmatch(metric)
 
 

@@ -35,7 +35,6 @@ def group_by_source(study: Study) -> dict[str, list[dict]]:
 
 
 def list_cells(tables: list[dict]) -> pd.DataFrame:
-    """Return a row per cell of published tables, as `list_published_cells` does."""
     rows = [row for table in tables for row in list_published_rows(table)]
     cells = pd.DataFrame(rows, columns=[*KEYS, *VALUES])
     cells = cells.astype(dict.fromkeys(("published", "published_std"), float))
@@ -43,7 +42,6 @@ def list_cells(tables: list[dict]) -> pd.DataFrame:
 
 
 def list_published_rows(table: dict) -> Iterator[tuple]:
-    """Yield a row per method and column of one published table, for `list_published_cells`."""
     for method, values in table.get("rows", {}).items():
         speedups = table.get("speedups", {}).get(method) or [None] * len(table["columns"])
         for column, value, speedup in zip(table["columns"], values, speedups, strict=True):
@@ -55,7 +53,7 @@ def list_published_rows(table: dict) -> Iterator[tuple]:
 def join_published(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Add the published values to cells, by method and setting.
 
-    The values of another source than the study's paper have columns of their own (`name_source`).
+    The values of another source than the study's paper have columns of their own, and no speed-ups.
     Published columns without a protocol belong to the protocols in the study's `main`, or else to
     all protocols that no published column names.
     """
@@ -66,19 +64,14 @@ def join_published(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     joined = table.assign(as_protocol=table["protocol"].where(named).mask(main, ""))
     cited = cite_sources(joined, by_source)
     for heading, tables in by_source.items():
+        cells, name = list_cells(tables), f"{BY}{heading}"
+        if heading != OWN:
+            cells = cells.drop(columns="published_speedup")
+            cells = cells.rename(columns={"published": name, "published_std": f"{name}{STD}"})
         if heading == OWN or heading in cited:
-            joined = joined.merge(name_source(list_cells(tables), heading), how="left", on=KEYS)
+            joined = joined.merge(cells, how="left", on=KEYS)
     joined = joined.drop(columns="as_protocol")
     return joined.assign(**{CITED: write_citations(cited)}) if {*cited} - {OWN} else joined
-
-
-def name_source(cells: pd.DataFrame, heading: str) -> pd.DataFrame:
-    """Return cells with the names of their source's columns; another source has no speed-ups."""
-    if heading == OWN:
-        return cells
-    name = f"{BY}{heading}"
-    named = {"published": name, "published_std": f"{name}{STD}"}
-    return cells.drop(columns="published_speedup").rename(columns=named)
 
 
 def list_sources(table: pd.DataFrame) -> list[str]:

@@ -129,9 +129,8 @@ def add_origin(scores: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     validated = groups["chosen"].count() > 0
     origin = groups["validation_from"].first() if "validation_from" in runs else "unknown"
     words = "validated-" + pd.Series(origin, scores.index, dtype=object).fillna("unknown")
-    return scores.assign(
-        metric=scores["metric"].mask(validated & (scores["metric"] == "best"), words)
-    )
+    decided = validated & (scores["metric"] == "best")
+    return scores.assign(metric=scores["metric"].mask(decided, words))
 
 
 def add_metric_name(table: pd.DataFrame, metric: str) -> pd.DataFrame:

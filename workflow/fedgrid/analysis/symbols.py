@@ -23,14 +23,8 @@ SYMBOL = re.compile(
     rf"`[^`]*`|(?<![\w\\/-])(?:{'|'.join(GREEK)})(?=(?:_\d+)*(?![\w/-]|\.\w))"
     r"|(?<![\w.)\]}-])-(?=\.?\d)|(?<= )-(?= )"
 )
-INTERVAL = re.compile(r"\S+ \[[^][]*\]")  # a number with its interval
 
 
 def write_symbols(text: str) -> str:
     """Return a text with Greek letters for their names, as in `mu=0.1`, and real minus signs."""
     return SYMBOL.sub(lambda found: SIGNS.get(found[0], found[0]), text)
-
-
-def join_intervals(text: str) -> str:
-    """Return a text that no line break divides within a number and its interval."""
-    return INTERVAL.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)

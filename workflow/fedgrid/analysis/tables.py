@@ -209,10 +209,8 @@ def describe_untested(table: pd.DataFrame, metric: str) -> str:
 
 def describe_scope(table: pd.DataFrame) -> str:
     """Describe the runs of a product for its caption: seeds, rounds and scale."""
-    seeds, scale = join_values(table, "seeds"), join_values(table, "scale")
-    return (
-        f"{seeds} seed{'s' * (seeds != '1')}, {join_values(table, 'rounds')} rounds, {scale} scale"
-    )
+    seeds, rounds, scale = (join_values(table, name) for name in ("seeds", "rounds", "scale"))
+    return f"{seeds} seed{'s' * (seeds != '1')}, {rounds} rounds, {scale} scale"
 
 
 def describe_explained(shares: pd.Series) -> str:

@@ -110,9 +110,8 @@ def list_possible(claim: Claim, runs: pd.DataFrame | None, tuned: bool) -> set[t
         return set()
     runs = runs.assign(protocol="") if tuned and "protocol" not in claim else runs
     named = runs[[*SETTING[1:], "method"]].drop_duplicates()
-    values = pd.concat(
-        [named.assign(measure=measure, value=0.0) for measure in claims.measures(claim)]
-    )
+    parts = [named.assign(measure=measure, value=0.0) for measure in claims.measures(claim)]
+    values = pd.concat(parts)
     return {*compute_differences(claim, values)[COMPARED].itertuples(index=False, name=None)}
 
 
@@ -136,9 +135,8 @@ def compute_growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataF
     chosen = table[table[axis].isin(along)]
     chosen = chosen.sort_values(axis, key=lambda names: names.map(along.index), kind="stable")
     before = chosen.groupby(keys, sort=False)[[axis, "value"]].shift()
-    grown = (chosen["value"] - before["value"]).where(
-        np.isfinite(chosen["value"] + before["value"])
-    )
+    is_known = np.isfinite(chosen["value"] + before["value"])
+    grown = (chosen["value"] - before["value"]).where(is_known)
     steps = chosen.assign(**{axis: before[axis] + " to " + chosen[axis], "value": grown})
     return steps[before[axis].notna()].reset_index(drop=True)
 
