@@ -429,15 +429,12 @@ def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label:
     axes.plot(places, 0 * places, "x", **style, **label)
 
 
-def legend(
-    figure: Figure, panels: Iterable[Axes], columns: int = 5, order: Iterable[str] = ()
-) -> None:
-    """Add one legend above all panels, in which every name occurs once; those in `order` first."""
-    handles: dict = dict.fromkeys(order)
+def legend(figure: Figure, panels: Iterable[Axes], columns: int = 5) -> None:
+    """Add one legend above all panels, in which every name occurs once."""
+    handles: dict[str, Any] = {}
     for axes in panels:
         handles |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
-    present = {name: handle for name, handle in handles.items() if handle is not None}
-    add_legend(figure, present, columns)
+    add_legend(figure, handles, columns)
 
 
 def explain_signs(figure: Figure, signs: Mapping[str, tuple[Any, dict]]) -> None:

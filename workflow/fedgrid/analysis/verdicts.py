@@ -229,10 +229,7 @@ def soften_verdict(claim: Claim, row: dict, sample: np.ndarray, at: tuple[float,
 
 
 def judge_sample(
-    sample: np.ndarray,
-    bounds: tuple[float, float],
-    at: tuple[float, float] = (LEVEL, LEVEL),
-    tie: str = UNDECIDED,
+    sample: np.ndarray, bounds: tuple[float, float], at: tuple[float, float], tie: str
 ) -> dict:
     """Judge one comparison by its differences, one per seed.
 
