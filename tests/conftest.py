@@ -83,11 +83,6 @@ HAND = {"participation": 1.0, "local": 1, "lr": 0.1, "lr_decay": 1.0, "momentum"
 HAND |= {"weight_decay": 0.0, "augment": []}
 
 
-def some_slow(names: list[str], fast: list[str], mark=pytest.mark.slow) -> list:
-    """The names as parameters of a test that is slow for all but some of them."""
-    return [n if n in fast else pytest.param(n, marks=mark) for n in names]
-
-
 def given_noise(like: Tensor) -> Tensor:
     """In place of `torch.rand_like`: the same noise in every backend and on every device."""
     return torch.full_like(like, 0.3) + 0.1 * like
@@ -265,9 +260,9 @@ def pytest_collection_modifyitems(items) -> None:
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
-def slow_but(fast: Iterable[str], names: Iterable[str]) -> list:
+def slow_but(fast: Iterable[str], names: Iterable[str], mark=pytest.mark.slow) -> list:
     """Parameters of a test that is slow but for some of them, which stand for the others."""
-    return [n if n in fast else pytest.param(n, marks=pytest.mark.slow) for n in names]
+    return [n if n in fast else pytest.param(n, marks=mark) for n in names]
 
 
 # -- the wording of messages ---------------------------------------------------------------------

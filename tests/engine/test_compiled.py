@@ -26,7 +26,7 @@ from conftest import (
     methods,
     needs_compiler,
     simulate,
-    some_slow,
+    slow_but,
     spoken,
     uneven,
 )
@@ -85,7 +85,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("name", some_slow(QUIET, RECORDED, pytest.mark.exhaustive))
+@pytest.mark.parametrize("name", slow_but(RECORDED, QUIET, EXHAUSTIVE))
 def test_a_step_recorded_in_round_0_is_that_of_round_4(name):
     """What a method computes from the round, the cohort or the memory is no part of the record."""
     recorded_once(name, CALM.get(name, {}))
@@ -105,7 +105,7 @@ def recorded_once(name: str, options: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", some_slow(["scaffold", "moon", "ssp", "fedau"], ["scaffold"], pytest.mark.exhaustive)
+    "name", slow_but(["scaffold"], ["scaffold", "moon", "ssp", "fedau"], EXHAUSTIVE)
 )
 def test_clients_of_different_length_are_in_the_programs(name):
     run = simulated(methods(name), needed=artifacts(name), **EPOCHS)
@@ -219,7 +219,7 @@ def test_a_compiled_step_is_the_step_and_is_compiled_once(folder, monkeypatch, c
 @needs_compiler
 @pytest.mark.parametrize(
     "name",
-    [*some_slow(KINDS, []), *some_slow([n for n in QUIET if n not in KINDS], [], EXHAUSTIVE)],
+    [*slow_but([], KINDS), *slow_but([], [n for n in QUIET if n not in KINDS], EXHAUSTIVE)],
 )
 def test_a_method_is_compiled(name, folder, caplog):
     compiled_as_looped(caplog, name, STEPS)

@@ -303,16 +303,15 @@ def test_a_cohort_is_evaluated_after_its_local_training(backend):
     assert state.round == 1
 
 
-def test_clients_are_evaluated_when_the_protocol_says():
-    _, history = run_of(Method(), rounds=5, evaluate_every=2, clients_every=2)
-    assert [row["round"] for row in history] == [0, 2, 4, 5]
-    assert [row["round"] for row in history if "clients" in row] == [0, 4, 5]
-
-
-def test_each_of_the_last_rounds_is_evaluated_if_the_protocol_says():
-    _, history = run_of(Method(), rounds=9, evaluate_every=4, evaluate_last=3, clients_every=2)
-    assert [row["round"] for row in history] == [0, 4, 7, 8, 9]
-    assert [row["round"] for row in history if "clients" in row] == [0, 7, 8, 9]
+@pytest.mark.parametrize(
+    ("rounds", "every", "last", "evaluated", "of_clients"),
+    [(5, 2, 1, [0, 2, 4, 5], [0, 4, 5]), (9, 4, 3, [0, 4, 7, 8, 9], [0, 7, 8, 9])],
+)
+def test_rounds_are_evaluated_when_the_protocol_says(rounds, every, last, evaluated, of_clients):
+    fields = {"rounds": rounds, "evaluate_every": every, "evaluate_last": last}
+    _, history = run_of(Method(), **fields, clients_every=2)
+    assert [row["round"] for row in history] == evaluated
+    assert [row["round"] for row in history if "clients" in row] == of_clients
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

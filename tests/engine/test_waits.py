@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conftest import QUIET, artifacts, brief, methods, simulate, some_slow, uneven
+from conftest import QUIET, artifacts, brief, methods, simulate, slow_but, uneven
 from fedgrid.checking.small import move
 from fedgrid.engine.backends import stacked
 from fedgrid.engine.backends._compiled import Compiled
@@ -120,11 +120,11 @@ KINDS = [*QUICK, "fedlc", "fedrep", "fedacg", "fedau", "feddisco", "fedadam", "f
 KINDS += ["contribution", "dp_fedavg", "fedala", "feddf", "power_of_choice", "random_weights"]
 KINDS += ["similarity", "trimmed_mean"]
 OTHERS = [name for name in QUIET if name not in KINDS]
-COMPILED = some_slow(QUIET, ["scaffold"], pytest.mark.exhaustive)
+COMPILED = slow_but(["scaffold"], QUIET, pytest.mark.exhaustive)
 
 
 @pytest.mark.parametrize(
-    "name", [*some_slow(KINDS, QUICK), *some_slow(OTHERS, [], pytest.mark.exhaustive)]
+    "name", [*slow_but(QUICK, KINDS), *slow_but([], OTHERS, pytest.mark.exhaustive)]
 )
 def test_a_round_waits_for_a_gpu_only_where_its_method_must(name, as_on_a_gpu):
     round_waits(name, False)

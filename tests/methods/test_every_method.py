@@ -27,7 +27,7 @@ from conftest import (
     given_noise,
     methods,
     simulate,
-    some_slow,
+    slow_but,
 )
 from fedgrid.checking.method import count_kept
 from fedgrid.checking.plain import play_both
@@ -437,7 +437,7 @@ def test_stacked_equals_loop_where_all_take_as_many_steps(name):
 
 
 @pytest.mark.usefixtures("recorded")
-@pytest.mark.parametrize("name", some_slow(QUIET, RECORDED, pytest.mark.exhaustive))
+@pytest.mark.parametrize("name", slow_but(RECORDED, QUIET, pytest.mark.exhaustive))
 def test_a_recorded_step_is_the_step(name):
     assert_same(play(made(name), name, "stacked"), played(name, "stacked"))
 
