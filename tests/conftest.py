@@ -52,6 +52,7 @@ from fedgrid.study.jobs import measure_model
 from fedgrid.study.reading import read_studies
 from fedgrid.training.build import build_part
 from fedgrid.training.checkpoint import before
+from fedgrid.training.rounds import rounds
 from fedgrid.training.sealed import flatten
 
 torch.set_num_threads(1)
@@ -145,7 +146,7 @@ def brief(name: str, **keywords) -> Method:
 
 @dataclass
 class Simulation:
-    """An engine and its run; `play(n)` goes n rounds further."""
+    """An engine and its run; `play(n)` goes n rounds further, and `finish()` to the end."""
 
     engine: Engine
     run: RunState
@@ -154,6 +155,13 @@ class Simulation:
         for _ in range(rounds):
             self.run = self.engine.round(self.run)
         return self.run
+
+    def finish(self, history: list[dict] | None = None) -> list[dict]:
+        """The evaluations of the run, which is played to its end, after those of a history."""
+        history = [] if history is None else history
+        for state in rounds(self.engine, self.run, history):
+            self.run = state
+        return history
 
 
 def simulate(

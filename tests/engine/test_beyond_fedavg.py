@@ -96,13 +96,9 @@ def test_a_client_that_takes_no_step_keeps_the_servers_model():
 
 
 def test_a_client_is_evaluated_by_its_personal_model_and_keeps_none_of_it():
-    zero, data = (
-        Method(personal=lambda client: {n: 0 * w for n, w in client.model.items()}),
-        uneven(),
-    )
-    tests = Pool(
-        data.images, data.labels, torch.arange(len(data.labels)), [*map(len, data.members)]
-    )
+    zero = Method(personal=lambda client: {n: 0 * w for n, w in client.model.items()})
+    data = uneven(SIZES)
+    tests = Pool(data.images, data.labels, torch.arange(sum(SIZES)), [*SIZES])
     run = simulate(zero, "loop", replace(data, client_tests=tests))
     state = run.play()
     results = run.engine.evaluation.evaluate_all_clients(state).results(state.server)

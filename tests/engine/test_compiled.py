@@ -486,11 +486,14 @@ def test_what_cannot_be_compiled_is_an_error_if_it_must_be_and_else_a_warning(mo
     assert "not compiled, because the package is missing" in caplog.text
 
 
-OLD = ((6, 1), ModuleSpec("triton", None), "the GPU is too old for Triton .before Volta.: set `device: cpu`")
-NO_TRITON = ((9, 0), None, "the package triton is missing: install it")
+TRITON = ModuleSpec("triton", None)
+OLD = "the GPU is too old for Triton .before Volta.: set `device: cpu`"
+MISSING = "the package triton is missing: install it"
 
 
-@pytest.mark.parametrize(("card", "triton", "said"), [OLD, NO_TRITON])
+@pytest.mark.parametrize(
+    ("card", "triton", "said"), [((6, 1), TRITON, OLD), ((9, 0), None, MISSING)]
+)
 def test_an_old_card_or_a_missing_triton_compiles_nothing(card, triton, said, monkeypatch, caplog):
     monkeypatch.setattr(backends.importlib.util, "find_spec", {"triton": triton}.get)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: card)
@@ -499,8 +502,6 @@ def test_an_old_card_or_a_missing_triton_compiles_nothing(card, triton, said, mo
     assert len(caplog.records) == 1
     with pytest.raises(UsageError, match=f"compile is on, but {said}, or set `compile: auto`"):
         backends.compiles("on", "stacked", GPU, 1)
-
-
 
 
 def test_stacks_have_one_size_where_all_clients_take_equally_many_steps():

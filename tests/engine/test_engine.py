@@ -386,13 +386,6 @@ def test_a_model_whose_code_needs_numbers_is_evaluated_in_usual_parts(monkeypatc
     assert simulate(Method(), build=build).engine.evaluation.at_once == evaluation.EVALUATION_BATCH
 
 
-def finish(simulation, history=None) -> tuple[RunState, list[dict]]:
-    history = [] if history is None else history
-    for state in rounds.rounds(simulation.engine, simulation.run, history):
-        simulation.run = state
-    return simulation.run, history
-
-
 def test_columns_of_means_have_the_same_order_whatever_was_logged_first():
     names = [*"hgfedcba", "effective_clients", "train_loss"]
     found = rounds.means({name: [1.0, 3.0] for name in names})
@@ -403,7 +396,7 @@ def test_columns_of_means_have_the_same_order_whatever_was_logged_first():
 def test_history_has_means_over_the_rounds_since_the_last_evaluation():
     simulation = simulate(Method(), rounds=2)
     losses = simulation.play(2).logged["train_loss"].tolist()
-    _, history = finish(simulate(Method(), rounds=2))
+    history = simulate(Method(), rounds=2).finish()
     assert losses[0] != losses[1]
     assert history[-1]["train_loss"] == pytest.approx(sum(losses) / 2)
 
@@ -425,10 +418,10 @@ def test_effective_clients_are_those_of_the_weights_before_they_are_scaled(backe
 
 def test_weights_that_nothing_uses_have_no_effective_number(tmp_path):
     simulation = simulate(Method(aggregate=first_delta), rounds=2, evaluate_every=1)
-    state, history = finish(simulation)
+    history = simulation.finish()
     assert all("effective_clients" not in row for row in history)
     assert rounds.diverged(history) is None
-    results.write(tmp_path, state, history, {})
+    results.write(tmp_path, simulation.run, history, {})
     with (tmp_path / "metrics.csv").open() as file:
         found = [*csv.DictReader(file)]
     assert [row["effective_clients"] for row in found] == ["", "", ""]
@@ -568,7 +561,8 @@ def test_a_resumed_run_ends_with_the_same_bits(name, tmp_path):
     def begin():
         return simulate(brief(name), needed=artifacts(name), rounds=3)
 
-    whole, expected = finish(begin())
+    whole = begin()
+    expected = whole.finish()
     path = tmp_path / "kept"
     for stop in (1, 3):
         simulation = begin()
@@ -580,7 +574,7 @@ def test_a_resumed_run_ends_with_the_same_bits(name, tmp_path):
                 break
         checkpoint.save(path, "key", simulation.run, history)
     assert history == expected
-    assert_same(simulation.run, whole)
+    assert_same(simulation.run, whole.run)
 
 
 # --- divergence ------------------------------------------------------------------------------
@@ -596,30 +590,33 @@ def diverging(backend: str = "loop"):
 
 @both_backends
 def test_a_run_ends_where_its_loss_is_not_finite(backend):
-    run, history = finish(diverging(backend))
-    assert rounds.diverged(history) == run.round == 4  # the first evaluation after round 3
+    simulation = diverging(backend)
+    history = simulation.finish()
+    assert (
+        rounds.diverged(history) == simulation.run.round == 4
+    )  # the first evaluation after round 3
     assert [row["round"] for row in history] == [0, 2, 4]
     assert rounds.diverged(history[:-1]) is None
 
 
 def test_a_diverged_run_does_not_go_on_when_it_is_started_again():
-    run, history = finish(diverging())
-    again = diverging()
-    again.run = run
-    left = finish(again, list(history))
-    assert (left[0].round, len(left[1])) == (run.round, len(history))
+    ended, again = diverging(), diverging()
+    history = ended.finish()
+    again.run = ended.run
+    assert again.finish([*history]) == history
+    assert again.run.round == ended.run.round
 
 
 def test_a_lost_model_predicts_nothing():
-    _, history = finish(diverging())
+    history = diverging().finish()
     assert [sum(row["predicted"]) for row in history] == [*2 * [len(two_clients().test_labels)], 0]
     assert history[-1]["accuracy"] == 0
 
 
 def test_what_a_run_writes(tmp_path):
     simulation = simulate(Method())
-    run, history = finish(simulation)
-    results.write(tmp_path, run, history, {"key": "abc"})
+    history = simulation.finish()
+    results.write(tmp_path, simulation.run, history, {"key": "abc"})
     summary = json.loads((tmp_path / "summary.json").read_text())
     listed = ("predicted", "logged")
     final = {name: value for name, value in history[-1].items() if name not in listed}
@@ -632,7 +629,7 @@ def test_what_a_run_writes(tmp_path):
     assert [int(row["predicted"]) for row in said] == predicted
     assert [(row["round"], row["class"]) for row in said[:3]] == [*zip("000", "012", strict=True)]
     model = load_file(tmp_path / "model.safetensors")
-    assert all(torch.equal(w, run.server[name]) for name, w in model.items())
+    assert all(torch.equal(w, simulation.run.server[name]) for name, w in model.items())
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("clients.csv", "metrics.csv", "model.safetensors", "predictions.csv", "summary.json"),
     ]

@@ -28,7 +28,6 @@ from fedgrid.engine.client_evaluation import means_of_parts
 from fedgrid.engine.evaluation import per_sample
 from fedgrid.engine.metrics import AVERAGED
 from fedgrid.engine.population import Population
-from fedgrid.engine.round import Engine
 from fedgrid.engine.state import own_model
 from fedgrid.federation.federation import Federation, Pool, load_federation, pool
 from fedgrid.federation.holdout import hold_out
@@ -175,10 +174,7 @@ ASKED = {"client_test": 0.2, "evaluate_every": 1}
 def run_of(method: Method, backend: str = "loop", **protocol) -> tuple[Simulation, list[dict]]:
     """A run of four rounds on clients with test sets, and its evaluations."""
     found = simulate(method, backend, with_tests(uneven(), TESTED), **ASKED | protocol)
-    history: list[dict] = []
-    for state in rounds(found.engine, found.run, history):
-        found.run = state
-    return found, history
+    return found, found.finish()
 
 
 def test_a_clients_accuracy_is_that_of_its_own_samples():
@@ -259,14 +255,6 @@ def test_fedper_is_evaluated_as_each_client_would_use_it(backend):
     assert not any(name.startswith("server_") for name in history[-1])
 
 
-def test_a_client_that_never_took_part_has_the_initial_private_parameters():
-    found, _ = run_of(methods("fedper"), participation=1 / 6, rounds=1)
-    (there,) = found.run.memory
-    for client in {*range(len(SIZES))} - {there}:
-        own = own_model(found.run.server, found.engine.population.memory(found.run, client))
-        assert torch.equal(own["head.weight"], found.engine.population.start.server["head.weight"])
-
-
 def test_a_model_is_deployed_once_for_each_evaluation(capsys):
     """Also at the end, where the results ask for the last one again."""
     whole = uneven()
@@ -274,9 +262,8 @@ def test_a_model_is_deployed_once_for_each_evaluation(capsys):
     deploy = Method(deploy=lambda server: print(server.round) or {"head.bias": -last.bias})
     last = simulate(Method()).engine.architecture.live.head
     made = simulate(deploy, "loop", data, rounds=3, evaluate_every=1)
-    history: list[dict] = []
-    *_, state = rounds(made.engine, made.run, history)
-    model = made.engine.evaluation.deployed(state)
+    history = made.finish()
+    model = made.engine.evaluation.deployed(made.run)
     assert torch.equal(model["head.bias"], -last.bias)
     asked = [*map(int, capsys.readouterr().out.split())]
     assert [row["round"] for row in history] == [0, 1, 2, 3]
@@ -287,11 +274,9 @@ def test_a_model_is_deployed_once_for_each_evaluation(capsys):
 def test_a_cohort_is_evaluated_after_its_local_training(backend):
     """With the deltas of `two_clients`: A's own model says class 0 for its pixel, B's class 1."""
     federation = with_tests(two_clients(), [[0], [1, 2, 3]])
-    protocol = PROTOCOL | HAND | {"clients": 2, "rounds": 1, "precision": "fp64", "batch": 4}
-    protocol |= {"client_test": 0.2, "evaluate_clients": "cohort", "smallest_batch": 1}
-    engine = Engine(pixel, Method(), protocol, federation, backend)
-    history: list[dict] = []
-    (state,) = rounds(engine, engine.start(7), history)
+    protocol = HAND | {"clients": 2, "rounds": 1, "smallest_batch": 1}
+    protocol |= {"client_test": 0.2, "evaluate_clients": "cohort"}
+    history = simulate(Method(), backend, federation, pixel, **protocol).finish()
     assert "clients" not in history[0]  # before the first round no client has trained
     a, b = history[1]["clients"]
     assert (a["own_accuracy"], b["own_accuracy"]) == (1, 1)
@@ -300,7 +285,6 @@ def test_a_cohort_is_evaluated_after_its_local_training(backend):
     # The server's are weighted by 1 and 3 samples: weights -+0.05, biases -+0.025: class 1
     assert a["server_accuracy"] == 0
     assert a["server_loss"] == pytest.approx(math.log(1 + math.exp(0.25)))
-    assert state.round == 1
 
 
 @pytest.mark.parametrize(
@@ -338,9 +322,8 @@ def test_the_mean_of_the_last_models_is_evaluated_as_the_method_deploys_it(backe
 
 def test_a_run_that_does_not_ask_has_the_columns_that_it_had(tmp_path):
     found = simulate(Method(), evaluate_every=1, rounds=2)
-    history: list[dict] = []
-    *_, last = rounds(found.engine, found.run, history)
-    results.write(tmp_path, last, history, {})
+    history = found.finish()
+    results.write(tmp_path, found.run, history, {})
     head = (tmp_path / "metrics.csv").read_text().splitlines()[0]
     assert head == "round,accuracy,loss,train_loss,effective_clients"
     assert (tmp_path / "clients.csv").read_text().count("\n") == 1
@@ -408,10 +391,7 @@ def test_own_models_are_validated_as_they_are_reported(name, which):
         methods(name), "loop", replace(data, validation=data.client_tests),
         **ASKED | {"evaluate_clients": which},
     )  # fmt: skip
-    history: list[dict] = []
-    for _ in rounds(made.engine, made.run, history):
-        pass
-    evaluated = [row for row in history if "own_mean" in row]
+    evaluated = [row for row in made.finish() if "own_mean" in row]
     assert len(evaluated) > 2
     assert all(row["validation_own_mean"] == row["own_mean"] for row in evaluated)
     assert any(row["own_mean"] != row["own_weighted"] for row in evaluated)

@@ -23,7 +23,6 @@ from fedgrid.engine.hooks import state
 from fedgrid.federation.federation import Pool
 from fedgrid.method import Method, by_samples, relative, weighted_sum
 from fedgrid.runtime.names import UsageError
-from fedgrid.training.rounds import rounds
 
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -699,11 +698,11 @@ class Recurrent(OwnNetwork):
         return 1 + self.layer(x[:, :1, 0, 0])[0]
 
 
-def watched(method, backend="loop", build=None, **protocol):
+def watched(method, backend="loop", **protocol):
     """A run of a method to its end, as a stage plays it."""
-    made = simulate(method, backend, **({"build": build} if build else {}), **protocol)
-    *_, last = rounds(made.engine, made.run, [])
-    return last
+    made = simulate(method, backend, **protocol)
+    made.finish()
+    return made.run
 
 
 KEEPS = [CountingCalls, FollowingMeans, HiddenBuffer, DrawingFromNumpy]
