@@ -115,12 +115,13 @@ def test_without_shares_the_partition_and_its_file_are_as_they_were(tmp_path):
 def test_a_partition_is_read_as_it_was_written(tmp_path):
     shares = {"client_test": 0.2, "validation": 0.5}
     for found in (held((9, 5), **shares), held((9, 5), validation_from="clients", **shares)):
-        write_partition(found, tmp_path / "made.npz")
-        read = read_partition(tmp_path / "made.npz")
+        write_partition(found, tmp_path / "new/made.npz")
+        read = read_partition(tmp_path / "new/made.npz")
         for name in ("members", "tests", "validation"):
             pairs = zip(getattr(found, name), getattr(read, name), strict=True)
             assert all(np.array_equal(*pair) for pair in pairs)
         assert np.array_equal(found.central, read.central)
+        assert np.array_equal(found.counts, read.counts)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,23 @@
 """Who gets which samples: `fedgrid partition`."""
 
+from functools import partial
 from hashlib import sha256
 from itertools import product
 
 import numpy as np
 import pytest
 
-from fedgrid.federation.members import Partition, fits, read_partition, write_partition
-from fedgrid.partitions import dirichlet, iid, match_name, odd, parse_name, shards, write_label
+from fedgrid.federation.members import Partition, fits
+from fedgrid.partitions import (
+    classes,
+    dirichlet,
+    iid,
+    match_name,
+    odd,
+    parse_name,
+    shards,
+    write_label,
+)
 from fedgrid.partitions._restarts import AT_ONCE, Draws
 from fedgrid.partitions.dirichlet import RECIPES
 from fedgrid.runtime.names import UsageError
@@ -84,12 +94,9 @@ def test_every_sample_has_exactly_one_client_and_counts_are_those_of_the_members
         assert (found.counts >= 0).all()
 
 
-def of_recipe(recipe: str):
-    return lambda *names: made(recipe, 0.1, *names)
-
-
-DRAWS = {recipe: of_recipe(recipe) for recipe in RECIPES}
+DRAWS = {recipe: partial(made, recipe, 0.1) for recipe in RECIPES}
 DRAWS |= {
+    "classes": lambda *names: classes.draw(LABELS, 10, 20, "fedntd", "5", *names),
     "iid": lambda *names: iid.draw(LABELS, 10, 3, "", "", *names),
     "odd": lambda *names: odd.draw(LABELS, 10, 3, "fedntd", "2", *names),
     "shards": lambda *names: shards.draw(LABELS, 10, 20, "balanced", 2, *names),
@@ -320,15 +327,3 @@ def test_classwise_draws_as_with_sums_over_all_clients(seed):
     one, other = (draw(totals, 40, 0.3, rng) for draw, rng in zip(drawn, rngs, strict=True))
     np.testing.assert_array_equal(one, other)
     assert rngs[0].random() == rngs[1].random()
-
-
-# --- files -----------------------------------------------------------------------------------
-
-
-@recipes
-def test_what_was_written_is_read(recipe, tmp_path):
-    found = made(recipe)
-    write_partition(found, tmp_path / "new" / "made.npz")
-    read = read_partition(tmp_path / "new" / "made.npz")
-    assert same(found, read)
-    assert np.array_equal(found.counts, read.counts)
