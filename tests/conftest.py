@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -188,13 +188,8 @@ def by_hand(
 
 def everything(run: RunState) -> dict[str, Tensor]:
     """All that a run holds between two rounds, by name."""
-    parts = ("server", "shared", "memory", "logged")
-    return flatten({part: numbered(getattr(run, part)) for part in parts})
-
-
-def numbered(part: Mapping) -> dict:
-    """A part of a run as a dict, with texts for the numbers of clients."""
-    return {str(name): value for name, value in part.items()}
+    parts = {part: getattr(run, part) for part in ("server", "shared", "memory", "logged")}
+    return flatten({part: {str(n): value for n, value in of.items()} for part, of in parts.items()})
 
 
 def assert_same(a: RunState, b: RunState, rtol: float = 0, atol: float = 0) -> None:

@@ -357,28 +357,6 @@ def test_validation_is_of_the_servers_model():
     assert row.keys() == {"validation_accuracy", "validation_loss"}
 
 
-def test_validation_of_private_parameters_is_of_each_clients_own_model():
-    data = uneven()
-    nobody = np.array([], int)
-    lists = [np.array([0]), nobody, nobody, nobody, np.arange(12, 18), nobody]
-    validation = pool(data.images, data.labels, lists)
-    federation = replace(with_tests(data, TESTED), validation=validation)
-    found = simulate(methods("fedper"), federation=federation, **ASKED)
-    state, engine = found.play(3), found.engine
-    right = loss = 0.0
-    for client in (0, 4):
-        ids = validation.of_client(client)
-        x = engine.samples.normalise(data.images[ids])
-        _, logits = engine.architecture.forward(
-            own_model(state.server, engine.population.memory(state, client)), x
-        )
-        right += float((logits.argmax(1) == data.labels[ids]).sum())
-        loss += len(ids) * float(torch.nn.functional.cross_entropy(logits, data.labels[ids]))
-    found = engine.evaluation.evaluate_validation(state)
-    assert found["validation_accuracy"] == pytest.approx(right / 7)
-    assert found["validation_loss"] == pytest.approx(loss / 7)
-
-
 CHECKED = [[11], [12], [], [16, 17], [], [19]]  # validation data of clients, apart from TESTED
 
 
@@ -398,20 +376,24 @@ def test_own_models_are_validated_as_they_are_reported(name, which):
     assert any(row["own_mean"] != row["own_weighted"] for row in evaluated)
 
 
-def test_own_validation_is_on_validation_data_and_not_on_test_data():
-    data = with_tests(uneven(), TESTED)
-    lists = [np.array(ids, int) for ids in CHECKED]
-    data = replace(data, validation=pool(data.images, data.labels, lists))
-    made = simulate(methods("fedper"), "loop", data, **ASKED)
-    state = made.play(2)
-    found = made.engine.evaluation.evaluate_all_clients(state).results(state.server)
-    expected = []
-    for client in (0, 3):  # those with test data and validation data
-        model = own_model(state.server, made.engine.population.memory(state, client))
-        x = made.engine.samples.normalise(data.images[CHECKED[client]])
-        said = made.engine.architecture.forward(model, x)[1].argmax(1)
-        expected.append(float((said == data.labels[CHECKED[client]]).double().mean()))
-    assert found["validation_own_mean"] == pytest.approx(np.mean(expected))
+def test_clients_own_models_are_validated_on_validation_data_and_not_on_test_data():
+    data, loss = with_tests(uneven(), TESTED), torch.nn.functional.cross_entropy
+    validation = pool(data.images, data.labels, [np.array(ids, int) for ids in CHECKED])
+    made = simulate(methods("fedper"), federation=replace(data, validation=validation), **ASKED)
+    state, engine = made.play(3), made.engine
+    right, losses = {}, []
+    for client, ids in enumerate(CHECKED):
+        model = own_model(state.server, engine.population.memory(state, client))
+        x, y = engine.samples.normalise(data.images[ids]), data.labels[ids]
+        logits = engine.architecture.forward(model, x)[1]
+        right[client] = (logits.argmax(1) == y).double()
+        losses.append(loss(logits, y, reduction="none"))
+    row = engine.evaluation.evaluate_validation(state)
+    assert row["validation_accuracy"] == pytest.approx(float(torch.cat([*right.values()]).mean()))
+    assert row["validation_loss"] == pytest.approx(float(torch.cat(losses).mean()))
+    row = engine.evaluation.evaluate_all_clients(state).results(state.server)
+    own = [float(right[client].mean()) for client in (0, 3)]  # with test data and validation data
+    assert row["validation_own_mean"] == pytest.approx(np.mean(own))
 
 
 # --- metrics -------------------------------------------------------------------------------------

@@ -276,33 +276,18 @@ def test_draws_that_succeed_late_are_not_hopeless(clients, alpha, classes):
     assert late > 1
 
 
-def test_balanced_has_the_counts_of_its_first_good_draw(monkeypatch):
-    """The reference keeps the counts of all draws, as this recipe did at first."""
-    first = []
+def test_balanced_does_not_depend_on_the_parts_of_its_draws(monkeypatch):
+    """The counts of a draw are made again, in parts, when it is the first good one of many."""
     for seed in range(6):
-        totals = np.random.default_rng(seed).integers(55, 65, 6)
-        rng, other = (np.random.default_rng(seed) for _ in range(2))
-        monkeypatch.setattr(dirichlet, "CELLS", 12 * 50 * seed)  # parts of 1, 50, 100 draws
-        number, expected = balanced_with_all_counts(totals, 12, 0.12, rng)
-        found = dirichlet.balanced(totals, 12, 0.12, other)
-        np.testing.assert_array_equal(found, expected)
-        assert rng.random() == other.random()
-        first.append(number)
-    assert len({*first}) > 3
-
-
-def balanced_with_all_counts(totals, clients, alpha, rng) -> tuple[int, np.ndarray]:
-    """The number of the first good draw, and its counts."""
-    while True:
-        sizes, pieces = np.zeros((AT_ONCE, clients), np.int64), []
-        for total in totals:
-            shares = rng.standard_gamma(alpha, sizes.shape, np.float32)
-            shares = shares * (sizes < totals.sum() / clients)
-            pieces.append(dirichlet.cut(shares + (shares.sum(1) == 0)[:, None], total))
-            sizes += pieces[-1]
-        good = np.flatnonzero(sizes.min(1) >= 10)
-        if len(good):
-            return good[0], np.stack([piece[good[0]] for piece in pieces], axis=1)
+        totals, found = np.random.default_rng(seed).integers(55, 65, 6), []
+        for rows in (1, 50, AT_ONCE):
+            monkeypatch.setattr(dirichlet, "CELLS", 12 * rows)
+            rng = np.random.default_rng(seed)
+            counts = dirichlet.balanced(totals, 12, 0.12, rng)
+            assert (counts.sum(0) == totals).all()
+            assert counts.sum(1).min() >= 10
+            found.append((counts.tolist(), rng.random()))
+        assert found[0] == found[1] == found[2]
 
 
 # --- many clients ----------------------------------------------------------------------------
