@@ -289,13 +289,17 @@ def test_a_study_with_tests_of_writers_that_cannot_be_is_refused(fields, names, 
         Grid(study(names, client_test_from="writers", **fields))
 
 
-def test_a_study_may_have_tests_of_writers():
+def test_a_study_may_have_tests_of_writers_and_needs_some_for_models_of_ones_own():
     more = {"validation": 0.5, "validation_from": "clients"}
     Grid(study({}, client_test_from="writers", **more))
     Grid(study({"method": "fedper"}, client_test_from="writers"))
     Grid(study({"partition": "dir0.1"}, client_test_from="writers", clients=1, participation=1.0))
-    with pytest.raises(UsageError, match="or `client_test_from: writers`"):
-        Grid(study({"method": "fedper"}))
+    own = {"method": "fedper"}
+    with pytest.raises(UsageError, match="on every client's own .* or `client_test_from: writers`"):
+        Grid(study(own))
+    Grid(study(own, client_test=0.2))
+    with pytest.raises(UsageError, match="set `validation_from: clients`"):
+        Grid(study(own, client_test=0.2, validation=0.1))
 
 
 def study(names: dict, **fields) -> dict:

@@ -42,11 +42,9 @@ from fedgrid.method import Client, Method, Server
 from fedgrid.runtime.names import UsageError
 from fedgrid.stages.data import decode
 from fedgrid.store import tables
-from fedgrid.study.grid import Grid
 from fedgrid.study.protocol import PROTOCOL
 from fedgrid.training import results
 from fedgrid.training.rounds import rounds
-from made import STUDIES
 
 NOTHING = {"client_test": 0.0, "client_test_from": "clients", "validation": 0.0}
 NOTHING |= {"validation_from": "test"}
@@ -509,27 +507,3 @@ def test_a_methods_own_values_join_by_name(which):
 def test_a_value_with_the_name_of_another_column_is_refused(method, name):
     with pytest.raises(UsageError, match=f"`{name}`, which is the name of another column"):
         run_of(method)
-
-
-# --- what is refused -----------------------------------------------------------------------------
-
-NAMES = {"dataset": "digits", "partition": "dir0.1", "method": "fedper", "seed": 0}
-
-
-def block(**fields) -> dict:
-    """A study with a grid of FedPer under a protocol with these fields."""
-    study = {
-        "title": "mine",
-        "protocols": {"p": {"clients": 10} | fields},
-        "scales": {"quick": {"grids": {"main": [{"protocol": "p"} | NAMES]}}},
-        "products": {},
-    }
-    return {"mine": study}
-
-
-def test_private_parameters_need_client_tests():
-    with pytest.raises(UsageError, match="`fedper` is evaluated on every client's own test data"):
-        Grid(STUDIES | block())
-    Grid(STUDIES | block(client_test=0.2))
-    with pytest.raises(UsageError, match="set `validation_from: clients`"):
-        Grid(STUDIES | block(client_test=0.2, validation=0.1))

@@ -47,13 +47,6 @@ def test_who_never_answers_leaves_no_trace(backend):
     assert answered < {*range(len(SIZES))}
 
 
-def test_a_round_in_which_nobody_answers_changes_nothing():
-    run = simulate(methods("fedavg"), "loop", uneven(SIZES), **WHOLE, dropout=0.999999)
-    before = run.run.server
-    torch.testing.assert_close(run.play().server, before, rtol=0, atol=0)
-    assert run.run.round == 1
-
-
 def test_stragglers_do_a_part_of_their_epochs():
     steps = np.concatenate([work.steps for work in works(stragglers=1.0)])
     assert {*steps.tolist()} == {2, 4, 6, 8}  # an epoch of eight samples is two batches of four

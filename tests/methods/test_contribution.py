@@ -181,12 +181,6 @@ def test_a_model_that_is_not_finite_either_has_diverged_and_goes_on():
     assert methods("contribution").reweigh(lost, t(0.5, 0.5)).isnan().all()
 
 
-def test_a_client_without_samples_has_no_part():
-    run = simulate(methods("contribution"), participation=1.0)  # the last client is empty
-    assert len(run.engine.federation.members[-1]) == 0
-    assert all(w.isfinite().all() for w in run.play(2).server.values())
-
-
 def test_other_latents_are_those_of_the_servers_model():
     runs = [simulate(methods("contribution", latent=of)).play(3) for of in ("local", "server")]
     assert differ(*runs)

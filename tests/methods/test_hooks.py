@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from conftest import BACKENDS, SIZES, assert_same, differ, methods, simulate, uneven
+from conftest import BACKENDS, SIZES, assert_same, methods, simulate, uneven
 from fedgrid.engine import backends
 from fedgrid.engine.hooks import state
 from fedgrid.federation.federation import Pool
@@ -455,11 +455,6 @@ def test_a_combination_is_padded_if_all_its_parts_say_so():
 
 
 # --- what is not changed behind a function's back --------------------------------------------
-
-
-def test_weights_of_any_sum_need_the_methods_word():
-    doubled = Method(reweigh=lambda c, w: 2 * w, any_sum=True)
-    assert differ(simulate(doubled).play(), simulate(Method()).play())
 
 
 @both_backends
