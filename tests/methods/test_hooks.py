@@ -295,7 +295,7 @@ def test_clients_with_other_entries_cannot_be_stacked(method, field):
         (
             "private",
             (lambda network: network.norms,),
-            "hooks.py, line .* Error: .* 'norms'",
+            "hooks.py, line .*Error: .* 'norms'",
         ),
     ],
 )
