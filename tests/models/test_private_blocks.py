@@ -294,6 +294,8 @@ def test_private_entries_persist_at_their_client_and_start_the_same():
     made = simulate(methods("sp"), participation=1 / 3)
     initial, other = (made.engine.population.memory(made.run, k)["private"] for k in (0, 4))
     torch.testing.assert_close(other, initial, rtol=0, atol=0)
+    start = made.engine.population.start.server
+    torch.testing.assert_close(initial, {n: start[n] for n in initial}, rtol=0, atol=0)
     before: dict = {}
     for _ in range(6):
         run = made.play()
