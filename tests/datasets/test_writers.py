@@ -16,6 +16,7 @@ from fedgrid.datasets import penmanship
 from fedgrid.federation.federation import load_federation
 from fedgrid.federation.holdout import give_tests
 from fedgrid.federation.members import read_partition, write_partition
+from fedgrid.federation.protocols import has_client_test
 from fedgrid.federation.stored import open_data
 from fedgrid.partitions import (
     EACH_WRITER,
@@ -273,6 +274,12 @@ def test_the_path_of_a_partition_says_whose_tests_it_has():
     ):
         assert partition_names(fields | own)["held"] == held
         assert held_fields(held) == {field: PROTOCOL[field] for field in HELD} | own
+
+
+def test_a_client_has_tests_by_either_field():
+    assert has_client_test(PROTOCOL | {"client_test": 0.2})
+    assert has_client_test({"client_test_from": "writers"})
+    assert not has_client_test(PROTOCOL)
 
 
 @pytest.mark.parametrize(
