@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -52,6 +52,7 @@ from fedgrid.study.jobs import measure_model
 from fedgrid.study.reading import read_studies
 from fedgrid.training.build import build_part
 from fedgrid.training.checkpoint import before
+from fedgrid.training.rounds import rounds
 from fedgrid.training.sealed import flatten
 
 torch.set_num_threads(1)
@@ -81,11 +82,6 @@ needs_compiler = pytest.mark.skipif(
 )
 HAND = {"participation": 1.0, "local": 1, "lr": 0.1, "lr_decay": 1.0, "momentum": 0.0}
 HAND |= {"weight_decay": 0.0, "augment": []}
-
-
-def some_slow(names: list[str], fast: list[str], mark=pytest.mark.slow) -> list:
-    """The names as parameters of a test that is slow for all but some of them."""
-    return [n if n in fast else pytest.param(n, marks=mark) for n in names]
 
 
 def given_noise(like: Tensor) -> Tensor:
@@ -150,7 +146,7 @@ def brief(name: str, **keywords) -> Method:
 
 @dataclass
 class Simulation:
-    """An engine and its run; `play(n)` goes n rounds further."""
+    """An engine and its run; `play(n)` goes n rounds further, and `finish()` to the end."""
 
     engine: Engine
     run: RunState
@@ -159,6 +155,13 @@ class Simulation:
         for _ in range(rounds):
             self.run = self.engine.round(self.run)
         return self.run
+
+    def finish(self, history: list[dict] | None = None) -> list[dict]:
+        """The evaluations of the run, which is played to its end, after those of a history."""
+        history = [] if history is None else history
+        for state in rounds(self.engine, self.run, history):
+            self.run = state
+        return history
 
 
 def simulate(
@@ -185,13 +188,8 @@ def by_hand(
 
 def everything(run: RunState) -> dict[str, Tensor]:
     """All that a run holds between two rounds, by name."""
-    parts = ("server", "shared", "memory", "logged")
-    return flatten({part: numbered(getattr(run, part)) for part in parts})
-
-
-def numbered(part: Mapping) -> dict:
-    """A part of a run as a dict, with texts for the numbers of clients."""
-    return {str(name): value for name, value in part.items()}
+    parts = {part: getattr(run, part) for part in ("server", "shared", "memory", "logged")}
+    return flatten({part: {str(n): value for n, value in of.items()} for part, of in parts.items()})
 
 
 def assert_same(a: RunState, b: RunState, rtol: float = 0, atol: float = 0) -> None:
@@ -265,9 +263,9 @@ def pytest_collection_modifyitems(items) -> None:
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
-def slow_but(fast: Iterable[str], names: Iterable[str]) -> list:
+def slow_but(fast: Iterable[str], names: Iterable[str], mark=pytest.mark.slow) -> list:
     """Parameters of a test that is slow but for some of them, which stand for the others."""
-    return [n if n in fast else pytest.param(n, marks=pytest.mark.slow) for n in names]
+    return [n if n in fast else pytest.param(n, marks=mark) for n in names]
 
 
 # -- the wording of messages ---------------------------------------------------------------------

@@ -19,6 +19,8 @@ from tempfile import TemporaryDirectory
 import yaml
 from tests.conftest import ENVIRONMENT, copied
 
+from fedgrid.runtime.names import listed
+
 STUDIES = Path(__file__).parent.parent / "workflow/studies"
 PRODUCTS = ("fedsls/quick/table1", "fedsls/quick/claims", "fedlmd/quick/table3")
 PRODUCTS += ("fedlmd/quick/claims",)
@@ -47,7 +49,8 @@ def hashed(backend: str, cores: str) -> list[str]:
         command += ["--config", f"backend={backend}", "device=cpu", "--"]
         subprocess.run([*command, *targets(), *products], cwd=folder, env=ENVIRONMENT, check=True)
         made = [*targets(), *(t.replace("metrics.csv", "model.safetensors") for t in targets())]
-        return [f"{digest(Path(folder, f))}  {backend} {f}" for f in sorted([*made, *products])]
+        contents = {f: Path(folder, f).read_bytes() for f in sorted([*made, *products])}
+    return [f"{hashlib.sha256(of).hexdigest()}  {backend} {f}" for f, of in contents.items()]
 
 
 def targets() -> list[str]:
@@ -60,16 +63,6 @@ def targets() -> list[str]:
                 names = [listed(block[axis])[0] for axis in AXES[:3]]
                 found.setdefault((path.stem, method), "/".join((*names, method)))
     return sorted({f"results/runs/{names}/seed0/metrics.csv" for names in found.values()})
-
-
-def listed(value) -> list:
-    """A list, or one name as a list."""
-    return value if isinstance(value, list) else [value]
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def compare(before: list[str], after: list[str]) -> int:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import QUIET, artifacts, brief, everything, simulate, some_slow, uneven
+from conftest import QUIET, artifacts, brief, everything, simulate, slow_but, uneven
 from fedgrid.checking.simulated_gpu import simulated_gpu
 from fedgrid.checking.small import move, move_federation
 from fedgrid.engine.backends import _recorded, _steps
@@ -32,7 +32,7 @@ def assert_same_on_gpu(name: str, backend: str) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", some_slow(QUIET, FAST))
+@pytest.mark.parametrize("name", slow_but(FAST, QUIET))
 def test_a_method_runs_where_its_tensors_are(name):
     assert_same_on_gpu(name, "loop")
 

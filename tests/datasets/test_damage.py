@@ -1,11 +1,11 @@
 """Files of datasets that are cut off or changed: one sentence that names them, or they are read."""
 
-import json
 import re
 import tarfile
 from pathlib import Path
 from zipfile import ZipFile
 
+import leaf
 import numpy as np
 import pandas as pd
 import pytest
@@ -57,15 +57,6 @@ def text() -> Path:
     return Path("shakespeare/input.txt")
 
 
-def leaf(folder: str, sample: object, label: object) -> Path:
-    """A file of LEAF's with six samples of one user."""
-    users = {"A": {"x": [sample] * 6, "y": [label] * 6}}
-    Path(folder).mkdir()
-    content = {"users": ["A"], "num_samples": [6], "user_data": users}
-    Path(folder, "0.json").write_text(json.dumps(content))
-    return Path(folder, "0.json")
-
-
 def table() -> Path:
     Path("shakespeare").mkdir()
     rows = {"character_id": ["A"] * 6, "x": ["a" * 80] * 6, "y": ["b"] * 6}
@@ -108,15 +99,15 @@ READERS = {
         "clients.csv has no client for|needs the columns",
     ),
     "FEMNIST": (
-        lambda: leaf("femnist", [1.0] * 784, 3),
+        lambda: leaf.write(Path("femnist"), leaf.content({"A": ([[1.0] * 784] * 6, [3] * 6)})),
         load("femnist"),
-        r"0\.json is damaged \(JSONDecodeError",
+        r"0.json is damaged \(JSONDecodeError",
     ),
     "text": (text, load("tinyshakespeare"), "a speech begins with"),
     "roles": (
-        lambda: leaf("shakespeare", "a" * 80, "b"),
+        lambda: leaf.write(Path("shakespeare"), leaf.content({"A": (["a" * 80] * 6, "b" * 6)})),
         load("shakespeare"),
-        r"0\.json is damaged \(JSONDecodeError",
+        r"0.json is damaged \(JSONDecodeError",
     ),
     "table": (table, load("shakespeare"), r"s\.csv is damaged \(ValueError|expected a text"),
     "tar": (tar, load("cinic10"), r"CINIC-10\.tar\.gz cannot be read"),

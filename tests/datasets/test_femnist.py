@@ -1,13 +1,14 @@
 """FEMNIST's two layouts, on small fakes of them: `fedgrid.datasets.femnist`."""
 
 import io
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
+import leaf
 import numpy as np
 import pandas as pd
 import pytest
+from leaf import of_first
 from PIL import Image
 
 from fedgrid import datasets
@@ -41,26 +42,14 @@ def table() -> pd.DataFrame:
     )
 
 
-def leaf(table: pd.DataFrame) -> dict:
+def of_writers(table: pd.DataFrame) -> dict:
     """The content of a file of LEAF's."""
-    own = dict([*table.groupby("writer_id", sort=False)])
-    return {
-        "users": [*own],
-        "num_samples": [*map(len, own.values())],
-        "user_data": {
-            name: {
-                "x": [(image / 255).ravel().round(6).tolist() for image in part["image"]],
-                "y": part["character"].tolist(),
-            }
-            for name, part in own.items()
-        },
-    }
+    own = table.groupby("writer_id", sort=False)
+    return leaf.content({name: ([*map(pixels, of["image"])], of["character"]) for name, of in own})
 
 
-def write_leaf(root: Path, contents: list[dict], folder: str = "femnist/all_data") -> None:
-    (root / folder).mkdir(parents=True, exist_ok=True)
-    for number, content in enumerate(contents):
-        (root / folder / f"all_data_{number}.json").write_text(json.dumps(content))
+def pixels(image: np.ndarray) -> list[float]:
+    return (image / 255).ravel().round(6).tolist()
 
 
 def png(image: np.ndarray) -> bytes:
@@ -89,7 +78,7 @@ def same(one: datasets.Split, other: datasets.Split) -> bool:
 
 
 def test_writers_are_in_order_and_a_fifth_of_each_is_the_test_set(table, tmp_path):
-    write_leaf(tmp_path, [leaf(table[:11]), leaf(table[11:])])
+    leaf.write(tmp_path / "femnist/all_data", of_writers(table[:11]), of_writers(table[11:]))
     split = datasets.load("femnist", tmp_path)
     train, test = split.train_images[:, 0, 0, 0], split.test_images[:, 0, 0, 0]
     assert sorted([*train, *test]) == [*range(17)]
@@ -110,7 +99,7 @@ def test_writers_are_in_order_and_a_fifth_of_each_is_the_test_set(table, tmp_pat
 
 @pytest.mark.parametrize("folder", ["femnist/all_data", "femnist"])
 def test_both_layouts_give_the_same(folder, table, tmp_path, pickled, monkeypatch):
-    write_leaf(tmp_path / "leaf", [leaf(table)], folder)
+    leaf.write(tmp_path / "leaf" / folder, of_writers(table))
     write_parquet(tmp_path / "parquet", [table[:4], table[4:]])  # a writer is in two files
     one, other = (datasets.load("femnist", tmp_path / layout) for layout in ("leaf", "parquet"))
     assert same(one, other)
@@ -122,7 +111,7 @@ def test_both_layouts_give_the_same(folder, table, tmp_path, pickled, monkeypatc
 
 def test_real_parquet_files_are_read(table, tmp_path):
     pytest.importorskip("pyarrow")
-    write_leaf(tmp_path, [leaf(table)])
+    leaf.write(tmp_path / "femnist", of_writers(table))
     write_parquet(tmp_path / "parquet", [table], pd.DataFrame.to_parquet)
     assert same(*(datasets.load("femnist", root) for root in (tmp_path, tmp_path / "parquet")))
 
@@ -138,11 +127,6 @@ def test_without_pyarrow_the_error_says_what_to_do(table, tmp_path):
 
 
 # -- bad files ------------------------------------------------------------------------------------
-
-
-def of_first(change):
-    """Change the data of the first writer."""
-    return lambda content: change(content["user_data"]["f0001_41"])
 
 
 @pytest.mark.parametrize(
@@ -162,8 +146,8 @@ def of_first(change):
     ],
 )
 def test_bad_json_is_named(change, message, table, tmp_path):
-    change(content := leaf(table))
-    write_leaf(tmp_path, [content])
+    change(content := of_writers(table))
+    leaf.write(tmp_path / "femnist", content)
     with pytest.raises(UsageError, match=message):
         datasets.load("femnist", tmp_path)
 
@@ -193,7 +177,7 @@ def test_bad_parquet_is_named(change, message, table, tmp_path, pickled):
 
 
 def test_sizes_and_statistics_are_measured_and_writers_are_kept(table, tmp_path, capsys):
-    write_leaf(tmp_path, [leaf(table)])
+    leaf.write(tmp_path / "femnist", of_writers(table))
     data.main(["femnist", "--root", str(tmp_path), "--out", str(tmp_path / "out")])
     split, opened = datasets.load("femnist", tmp_path), open_data(tmp_path / "out")
     assert opened.meta["sizes"] == {"train": 14, "test": 3}

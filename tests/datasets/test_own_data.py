@@ -52,14 +52,13 @@ def known_as(**entries: dict) -> None:
     source.forget()
 
 
-def pictures(folder: str, classes=("a b", "ö"), count: int = 5, size=(9, 7), mode: str = "RGB"):
+def pictures(folder: str, classes=("a b", "ö"), count=5, size=(9, 7), mode="RGB", apart=100):
     """A folder of PNG files for each class; the first pixel of a picture is its number."""
     for c, name in enumerate(classes):
         Path(folder, name).mkdir(parents=True)
         for i in range(count):
-            Image.new(mode, size, 100 * c + i if mode == "L" else (100 * c + i,) * 3).save(
-                Path(folder, name, f"{i}.png")
-            )
+            image = Image.new("L", size, apart * c + i).convert(mode)
+            image.save(Path(folder, name, f"{i}.png"))
 
 
 def npz(**arrays) -> None:
@@ -129,40 +128,27 @@ def test_floats_are_kept_and_normalised_by_their_own_mean_and_deviation():
 
 
 @pytest.mark.parametrize(
-    ("given", "shape", "read"),
+    ("given", "options", "read"),
     [
-        ((8, 8), None, (1, 8, 8)),
-        ((6, 12), [1, 6, 12], (1, 6, 12)),
-        ((6, 12), [6, 1, 12], (6, 1, 12)),
-        ((8, 8), [8, 1, 8], (8, 1, 8)),
+        ((8, 8), {}, (1, 8, 8)),
+        ((6, 12), {"shape": [1, 6, 12]}, (1, 6, 12)),
+        ((6, 12), {"shape": [6, 1, 12]}, (6, 1, 12)),
+        ((8, 8), {"shape": [8, 1, 8]}, (8, 1, 8)),
+        ((2, 5, 6), {}, (2, 5, 6)),
+        ((5, 6, 3), {"channels_last": True}, (3, 5, 6)),
     ],
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.float64])
-def test_two_axes_are_grey_images_or_signals_as_the_entry_says(given, shape, read, dtype):
+def test_arrays_are_images_or_signals_with_their_channels_first(given, options, read, dtype):
     x = np.random.default_rng(0).integers(0, 255, (18, *given)).astype(dtype)
     npz(x_train=x[:12], x_test=x[12:])
-    known_as(mine={"npz": "my.npz"} | ({"shape": shape} if shape else {}))
-    made = decoded("mine")
-    assert made.shape == read
-    np.testing.assert_array_equal(made.train_images.reshape(12, *given), x[:12])
-    (unit,) = {len(part) for part in read_statistics(made, "standard", Path())}
-    assert unit == read[0]
-
-
-@pytest.mark.parametrize(
-    ("shape", "options", "wanted"),
-    [((12, 5, 6), {"shape": [1, 5, 6]}, (1, 5, 6)), ((12, 2, 5, 6), {}, (2, 5, 6)),
-     ((12, 5, 6, 3), {"channels_last": True}, (3, 5, 6))],
-)  # fmt: skip
-def test_images_have_their_channels_first(shape, options, wanted):
-    x = np.arange(np.prod(shape)).reshape(shape).astype(np.uint8)
-    npz(x_train=x, x_test=x[:6])
     known_as(mine={"npz": "my.npz"} | options)
     made = decoded("mine")
-    assert made.shape == wanted
-    last = "channels_last" in options
-    at = (0, 4, 3, 2) if last else (0, *[0] * (len(shape) - 3), 4, 3)
-    assert made.train_images[0, -1 if last else 0, 4, 3] == x[at]
+    assert made.shape == read
+    first = np.moveaxis(x, 3, 1) if "channels_last" in options else x.reshape(18, *read)
+    np.testing.assert_array_equal(made.train_images, first[:12])
+    (unit,) = {len(part) for part in read_statistics(made, "standard", Path())}
+    assert unit == read[0]
 
 
 def test_tokens_are_sequences_and_labels_may_be_texts():
@@ -259,10 +245,7 @@ def rows_of(path: str) -> list[list[str]]:
 
 def test_class_folders_are_numbered_by_value_and_their_names_are_written():
     names = [str(c) for c in range(12)]
-    for value, name in enumerate(names):
-        Path("photos", name).mkdir(parents=True)
-        for i in range(5):
-            Image.new("L", (9, 7), 10 * value + i).save(Path("photos", name, f"{i}.png"))
+    pictures("photos", names, mode="L", apart=10)
     known_as(photos={"folder": "photos", "test": 0.4, "size": [4, 6], "channels": 1})
     data.main(["photos", "--out", "out"])
     made = open_data(Path("out"))
@@ -336,10 +319,8 @@ def test_results_have_the_names_of_clients_and_classes():
     assert [*made.clients["client_name"]] == [*made.clients["client"].astype(str)]
     assert {"recall_no", "recall_yes", "own_recall_no"} <= {*made.metrics}
     assert {*made.predictions["class_name"]} == {"no", "yes"}
-    assert made.predictions.groupby("class")["class_name"].unique().map(list).to_dict() == {
-        0: ["no"],
-        1: ["yes"],
-    }
+    named = made.predictions.groupby("class")["class_name"].unique().map(list).to_dict()
+    assert named == {0: ["no"], 1: ["yes"]}
     (listed,) = Path("results/partition").rglob("*.clients.csv")
     assert listed.name == "seed0.clients.csv"
     assert rows_of(listed) == [["client", "client_name"], *([str(k), str(k)] for k in range(12))]
@@ -532,13 +513,8 @@ def test_a_command_reads_the_entries_of_this_folder(monkeypatch):
 
 def study_of(**entry) -> dict:
     """A study without grids that names data of one's own."""
-    return {
-        "title": "one",
-        "protocols": {},
-        "scales": {},
-        "products": {},
-        "datasets": {"my": entry},
-    }
+    empty = {"protocols": {}, "scales": {}, "products": {}}
+    return {"title": "one", "datasets": {"my": entry}} | empty
 
 
 def test_a_study_names_data_of_ones_own_for_itself():
@@ -567,10 +543,8 @@ def test_a_study_names_data_of_ones_own_for_itself():
 def test_a_path_can_be_given_in_place_of_a_name():
     given_ = own_data.give({"dataset": "folder:/data/my flowers,npz:x/y.npz,digits"})
     assert given_["dataset"] == ["my_flowers", "y", "digits"]
-    assert own_data.entries() == {
-        "my_flowers": {"folder": "/data/my flowers"},
-        "y": {"npz": "x/y.npz"},
-    }
+    folder = {"folder": "/data/my flowers"}
+    assert own_data.entries() == {"my_flowers": folder, "y": {"npz": "x/y.npz"}}
 
 
 # -- clients that never train ---------------------------------------------------------------------
@@ -600,9 +574,7 @@ def test_clients_without_tests_are_counted_and_told(caplog):
     assert 0 < tested < 3
     assert made.summary["clients_without_tests"] == 3 - tested
     assert sum(f"{3 - tested} of 3 clients have no test samples" in m for m in caplog.messages) == 1
-    (table,) = [
-        collected.read_metrics(path) for path in Path("results").glob("runs/**/metrics.csv")
-    ][:1]
+    table = collected.read_metrics(next(Path("results").glob("runs/**/metrics.csv")))
     assert set(table["clients_without_tests"]) == {3 - tested}
 
 
@@ -622,23 +594,10 @@ BAD_ARRAYS = [
     ({"x_test": np.zeros((6, 4))}, {}, r"of x_test have the shape \(4, 1, 1\)"),
     ({}, {"shape": [4]}, r"have the shape \[3\], and the entry says \[4\]"),
     ({"x_train": FEW * np.nan}, {}, "not finite"),
-    (
-        {"x_train": np.eye(12, 3, -4) * 1e300},
-        {},
-        r"my.npz: x_train has the number 1e\+300, which is too large .* in the sample 4,",
-    ),
+    ({"x_train": np.eye(12, 3, -4) * 1e300}, {}, r"number 1e\+300, .* too large .* the sample 4,"),
     ({"x_train": np.zeros((12, 6, 128))}, {}, r"shape: \[1, 6, 128\].*shape: \[6, 1, 128\]"),
-    (
-        {"x_train": np.zeros((12, 6, 128))},
-        {"shape": [128, 1, 6]},
-        r"and the entry|shape: \[6, 1, 128",
-    ),
     ({"x_train": FEW.astype(int)}, {}, "sequences of tokens need `tokens`"),
-    (
-        {"x_train": FEW.astype(int) + 9, "x_test": FEW[:6].astype(int)},
-        {"tokens": 7},
-        "tokens from 9 to 9",
-    ),
+    ({"x_train": FEW.astype(int) + 9}, {"tokens": 7}, "tokens from 9 to 9"),
     ({"x_train": FEW}, {"tokens": 7}, "sequences of tokens are whole numbers"),
     ({"x_train": np.zeros((12, 9, 8, 3))}, {}, "looks like .height, width, channels."),
     ({"x_train": np.zeros(12)}, {}, "has samples of the shape"),
@@ -653,11 +612,7 @@ BAD_ARRAYS = [
     ({}, {"classes": 2}, "has 3 classes, and the entry says 2"),
     ({"clients_train": np.arange(11)}, {}, "clients_train has 11 values for 12 samples"),
     ({"clients_test": np.arange(6)}, {}, "has clients_test without clients_train"),
-    (
-        {"clients_train": np.array(["a", " "] * 6)},
-        {},
-        "clients_train has an empty text for the sam",
-    ),
+    ({"clients_train": np.array(["a", " "] * 6)}, {}, "clients_train has an empty text"),
     ({"y_train": np.array(["", "a"] * 6)}, {}, "y_train has an empty text for the sample 0"),
 ]
 
@@ -706,9 +661,7 @@ def test_folders_that_do_not_fit_are_refused():
     Path("clients.csv").write_text("image\nx\n")
     refused({"folder": "owned", "clients": "clients.csv"}, "needs the columns file and client")
     Path("clients.csv").write_text("file;client\nö/1.png;x\n")
-    refused(
-        {"folder": "owned", "clients": "clients.csv"}, "a comma.* its first line is file;client"
-    )
+    refused({"folder": "owned", "clients": "clients.csv"}, "a comma.* its first line is file;cli")
 
 
 @pytest.mark.parametrize("parts", [("train", "val"), ("Train", "Test"), ("train", "validation")])

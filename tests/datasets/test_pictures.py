@@ -7,6 +7,7 @@ import io
 import re
 import struct
 import zlib
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,14 +53,7 @@ def seen_through(mode: str) -> Image.Image:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    [
-        ("RGBA", "PNG"),
-        ("LA", "PNG"),
-        ("P", "PNG"),
-        ("P", "GIF"),
-        ("RGBA", "WEBP"),
-        ("RGBA", "TIFF"),
-    ],
+    [*product(("RGBA", "LA", "P"), ["PNG"]), ("P", "GIF"), *product(["RGBA"], ("WEBP", "TIFF"))],
 )
 def test_transparent_pixels_are_white(mode, kind, channels):
     options = {"lossless": True} if kind == "WEBP" else {}
@@ -355,9 +349,7 @@ def test_a_test_set_of_few_samples_or_other_shares_of_classes_is_on_the_same_sca
         those = np.isin(made.test_labels, labels)
         for part in (made.test_images[those], made.test_images[those][:8]):
             few = made._replace(test_images=part, test_labels=made.test_labels[those][: len(part)])
-            told = oddities(few, capsys)
-            assert "scale" not in told
-            assert "inverted" not in told
+            assert not re.search("scale|inverted", oddities(few, capsys))
 
 
 @pytest.mark.parametrize("untrained", [[0], [2], [1, 2], [0, 1, 2]])
@@ -370,9 +362,7 @@ def test_classes_that_are_not_trained_do_not_count_in_a_comparison_of_scales(unt
     few = made._replace(
         train_images=made.train_images[trained], train_labels=made.train_labels[trained]
     )
-    told = oddities(few, capsys)
-    assert "scale" not in told
-    assert "inverted" not in told
+    assert not re.search("scale|inverted", oddities(few, capsys))
 
 
 @pytest.mark.parametrize(("leaked", "is_told"), [(0, False), (1, True), (40, True)])
@@ -406,9 +396,7 @@ def test_what_lies_beside_the_classes_or_the_parts_is_told(capsys):
         pictures(f"photos/{part}")
     Path("photos/train/README.txt").write_text("no picture")
     decoded("photos")
-    told = capsys.readouterr().err
-    assert "beside train" not in told
-    assert "in no folder" not in told
+    assert not re.search("beside train|in no folder", capsys.readouterr().err)
     pictures("photos/val")
     pictures("photos/more")
     Image.new("RGB", (4, 4)).save("photos/train/loose.JPG", "JPEG")

@@ -20,7 +20,6 @@ from fedgrid.federation.protocols import has_client_test
 from fedgrid.federation.stored import open_data
 from fedgrid.partitions import (
     EACH_WRITER,
-    check_merged,
     count_clients,
     writers,
 )
@@ -149,25 +148,13 @@ def test_clients_have_whole_writers_in_nearly_equal_numbers():
     assert len({str(dealt(5, "x", seed)) for seed in range(5)}) > 2
 
 
-def test_clients_are_writers_unless_they_may_have_several():
-    check_merged("writers", "femnist", 5, 5, False)
-    check_merged("writers", "femnist", 2, 5, True)
-    check_merged("writers", "femnist", EACH_WRITER, 5, False)
-    check_merged("given", "femnist", 2, 5, False)  # which refuses every other number itself
-    for clients, says in ((6, "6 clients are more than the 5 writers"), (2, "2 clients would sh")):
-        with pytest.raises(UsageError, match=says):
-            check_merged("writers", "femnist", clients, 5, False)
-
-
 def test_the_number_of_writers_in_a_datasets_file_is_right(split, tmp_path):
     made = {"penmanship": split, "dialects": datasets.load("dialects", tmp_path)}
     for name, whole in made.items():
         assert count_clients(EACH_WRITER, name) == len(np.unique(whole.train_writers))
     assert count_clients(7, "penmanship") == 7
-    assert (count_clients("writers", "shakespeare"), count_clients("writers", "digits")) == (
-        1129,
-        None,
-    )
+    assert count_clients("writers", "shakespeare") == 1129
+    assert count_clients("writers", "digits") is None
 
 
 def test_with_clients_writers_each_writer_is_a_client(decoded, tmp_path):
@@ -175,8 +162,9 @@ def test_with_clients_writers_each_writer_is_a_client(decoded, tmp_path):
     same = stage(decoded, tmp_path / "same.npz", clients=40, merge=False)
     for own, other in zip(found.members, same.members, strict=True):
         np.testing.assert_array_equal(own, other)
-    with pytest.raises(UsageError, match="penmanship has 40 writers, and 39 clients would share"):
-        stage(decoded, tmp_path / "made.npz", clients=39, merge=False)
+    for clients, says in ((39, "has 40 writers, and 39 clients would share"), (41, "more than")):
+        with pytest.raises(UsageError, match=says):
+            stage(decoded, tmp_path / "made.npz", clients=clients, merge=False)
 
 
 def stage(decoded, out, partition_name: str = "writers", **fields):
@@ -292,7 +280,6 @@ def test_a_client_has_tests_by_either_field():
     assert has_client_test(PROTOCOL | {"client_test": 0.2})
     assert has_client_test({"client_test_from": "writers"})
     assert not has_client_test(PROTOCOL)
-    assert not has_client_test({})
 
 
 @pytest.mark.parametrize(
@@ -309,13 +296,17 @@ def test_a_study_with_tests_of_writers_that_cannot_be_is_refused(fields, names, 
         Grid(study(names, client_test_from="writers", **fields))
 
 
-def test_a_study_may_have_tests_of_writers():
+def test_a_study_may_have_tests_of_writers_and_needs_some_for_models_of_ones_own():
     more = {"validation": 0.5, "validation_from": "clients"}
     Grid(study({}, client_test_from="writers", **more))
     Grid(study({"method": "fedper"}, client_test_from="writers"))
     Grid(study({"partition": "dir0.1"}, client_test_from="writers", clients=1, participation=1.0))
-    with pytest.raises(UsageError, match="or `client_test_from: writers`"):
-        Grid(study({"method": "fedper"}))
+    own = {"method": "fedper"}
+    with pytest.raises(UsageError, match=r"client's own .* or `client_test_from: writers`"):
+        Grid(study(own))
+    Grid(study(own, client_test=0.2))
+    with pytest.raises(UsageError, match="set `validation_from: clients`"):
+        Grid(study(own, client_test=0.2, validation=0.1))
 
 
 def study(names: dict, **fields) -> dict:

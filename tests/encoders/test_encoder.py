@@ -207,7 +207,6 @@ def built(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
 
 
 INDEPENDENT = {n: source.literal(f"models.{n}", "INDEPENDENT", True) for n in IMAGE_MODELS}
-MAPS = {n: source.literal(f"models.{n}", "CONVOLUTIONS", True) for n in IMAGE_MODELS}
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
@@ -236,18 +235,14 @@ def test_saliency_with_such_a_model_is_refused_before_anything_runs(method):
 
 @pytest.mark.parametrize(("name", "main", "side"), [("resnet18", 17, 3), ("resnet50", 49, 4)])
 def test_resnets_convolutions(name, main, side):
-    model = models.build(name, (3, 32, 32), 10).eval()
-    x, y = torch.rand(1, 3, 32, 32), torch.zeros(1, dtype=int)
-    outputs, _ = guided.guided_gradients(model, model.state_dict(), x, y, ("label",))
+    model, state = built(name)
+    outputs, _ = guided.guided_gradients(model, state, IMAGES[:1], torch.zeros(1, dtype=int))
     where = guided.main_path(model, outputs)
     assert (int(where.sum()), int((~where).sum())) == (main, side)
-    assert [n.split("#")[0].split(".", 1)[1] for n in outputs][:3] == first_convolutions(name)
+    first = [n.split("#")[0].split(".", 1)[1] for n in outputs][:3]
+    assert first == ["conv1", "layer1.0.conv1", "layer1.0.conv2"]
     on_path = [name for name, counts in zip(outputs, where, strict=True) if counts]
     assert sorted(on_path, key=lambda n: int(n.split("#")[1])) == on_path
-
-
-def first_convolutions(name: str) -> list[str]:
-    return ["conv1", "layer1.0.conv1", "layer1.0.conv2"]
 
 
 def test_a_convolution_that_is_called_twice_counts_twice():

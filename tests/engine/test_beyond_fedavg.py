@@ -8,7 +8,7 @@ import torch
 
 from conftest import BACKENDS, assert_same, methods, simulate, uneven
 from fedgrid.federation.federation import Pool
-from fedgrid.method import Method, batch_norms
+from fedgrid.method import Method
 
 EPOCHS = {"local_unit": "epochs", "local": 2}
 SIZES = (5, 9, 12, 6, 8, 7)
@@ -16,15 +16,6 @@ SIZES = (5, 9, 12, 6, 8, 7)
 
 def scaled_head(client):
     return {name: 1.1 * w for name, w in client.model.items() if name.startswith("head.")}
-
-
-def first_half(step, gradient):
-    return step.gradient(step.params, step.valid * (torch.arange(len(step.y)) < len(step.y) / 2))
-
-
-def slower_every_step(step):
-    factor = 1 - step.step / step.steps
-    return {"head.weight": factor.to(step.valid)}
 
 
 def with_sum(network):
@@ -38,26 +29,6 @@ def summed(step, gradient):
 
 def distance(client):
     return {"distance": client.memory["distance"] + client.steps * client.lr}
-
-
-METHODS = {
-    "begin": Method(begin=scaled_head),
-    "private by kind": Method(private=(batch_norms,)),
-    "frozen by kind": Method(frozen=(batch_norms,)),
-    "choose": Method(choose=lambda candidates: torch.tensor([4, 3])),
-    "refine": Method(refine=lambda end: {n: end.local(0)[n] + w for n, w in end.model.items()}),
-    "gradient of a part": Method(correct=first_half),
-    "rate": Method(rate=slower_every_step, padded=True),
-    "a value from step to step": Method(
-        architecture=with_sum, private=("sum",), frozen=("sum",), correct=summed, padded=True
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_both_backends_agree(name):
-    runs = [simulate(METHODS[name], backend, **EPOCHS).play(3) for backend in BACKENDS]
-    assert_same(*runs, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -77,11 +48,12 @@ def test_a_step_knows_its_number_and_how_many_there_are(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_step_knows_the_rate_of_the_round_and_what_the_step_before_has_left(backend):
     """Clients take different numbers of steps, with a lower rate from round to round."""
-    kept = Method(
-        memory=lambda start, k: {"distance": start.sizes.new_zeros(())}, remember=distance
+    made = Method(
+        **{"architecture": with_sum, "private": ("sum",), "frozen": ("sum",), "correct": summed},
+        **{"memory": lambda start, k: {"distance": start.sizes.new_zeros(())}, "padded": True},
+        remember=distance,
     )
-    both = METHODS["a value from step to step"] | kept
-    state = simulate(both, backend, uneven(SIZES), **EPOCHS | {"lr_decay": 0.5}).play(3)
+    state = simulate(made, backend, uneven(SIZES), **EPOCHS | {"lr_decay": 0.5}).play(3)
     assert len({float(memory["distance"]) for memory in state.memory.values()}) > 2
     for memory in state.memory.values():
         torch.testing.assert_close(memory["private"]["sum"], memory["distance"])
@@ -123,15 +95,11 @@ def test_a_client_that_takes_no_step_keeps_the_servers_model():
     assert distances[-1] == 0 < min(distances[:-1])
 
 
-def with_tests():
-    data = uneven(SIZES)
-    tests = Pool(data.images, data.labels, torch.arange(sum(SIZES)), [*SIZES])
-    return replace(data, client_tests=tests)
-
-
 def test_a_client_is_evaluated_by_its_personal_model_and_keeps_none_of_it():
     zero = Method(personal=lambda client: {n: 0 * w for n, w in client.model.items()})
-    run = simulate(zero, "loop", with_tests())
+    data = uneven(SIZES)
+    tests = Pool(data.images, data.labels, torch.arange(sum(SIZES)), [*SIZES])
+    run = simulate(zero, "loop", replace(data, client_tests=tests))
     state = run.play()
     results = run.engine.evaluation.evaluate_all_clients(state).results(state.server)
     assert results["own_loss"] == pytest.approx(np.log(3))

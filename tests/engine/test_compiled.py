@@ -26,7 +26,7 @@ from conftest import (
     methods,
     needs_compiler,
     simulate,
-    some_slow,
+    slow_but,
     spoken,
     uneven,
 )
@@ -85,7 +85,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("name", some_slow(QUIET, RECORDED, pytest.mark.exhaustive))
+@pytest.mark.parametrize("name", slow_but(RECORDED, QUIET, EXHAUSTIVE))
 def test_a_step_recorded_in_round_0_is_that_of_round_4(name):
     """What a method computes from the round, the cohort or the memory is no part of the record."""
     recorded_once(name, CALM.get(name, {}))
@@ -105,7 +105,7 @@ def recorded_once(name: str, options: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", some_slow(["scaffold", "moon", "ssp", "fedau"], ["scaffold"], pytest.mark.exhaustive)
+    "name", slow_but(["scaffold"], ["scaffold", "moon", "ssp", "fedau"], EXHAUSTIVE)
 )
 def test_clients_of_different_length_are_in_the_programs(name):
     run = simulated(methods(name), needed=artifacts(name), **EPOCHS)
@@ -219,22 +219,22 @@ def test_a_compiled_step_is_the_step_and_is_compiled_once(folder, monkeypatch, c
 @needs_compiler
 @pytest.mark.parametrize(
     "name",
-    [*some_slow(KINDS, []), *some_slow([n for n in QUIET if n not in KINDS], [], EXHAUSTIVE)],
+    [*slow_but([], KINDS), *slow_but([], [n for n in QUIET if n not in KINDS], EXHAUSTIVE)],
 )
 def test_a_method_is_compiled(name, folder, caplog):
-    compiled_as_looped(caplog, name, STEPS)
+    made = methods(name, **CALM.get(name, {}))
+    compiled_as_looped(caplog, made, needed=artifacts(name), **STEPS)
 
 
 @needs_compiler
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["apfl", "fedbn", "moon", "scaffold", "sps", "ssp"])
 def test_clients_of_different_length_are_compiled(name, folder, caplog):
-    compiled_as_looped(caplog, name, EPOCHS)
+    compiled_as_looped(caplog, methods(name), needed=artifacts(name), **EPOCHS)
 
 
-def compiled_as_looped(caplog, name: str, protocol: dict) -> None:
+def compiled_as_looped(caplog, made: Method, **given) -> None:
     """Hold three rounds of compiled programs against the loop's."""
-    made, given = methods(name, **CALM.get(name, {})), {"needed": artifacts(name), **protocol}
     run, loop = simulated(made, True, **given), simulate(made, "loop", **given)
     with caplog.at_level(logging.WARNING):
         assert_same(run.play(3), loop.play(3), **CLOSE)
@@ -246,13 +246,8 @@ def compiled_as_looped(caplog, name: str, protocol: dict) -> None:
 @pytest.mark.slow
 def test_a_recurrent_layer_is_compiled(folder, caplog):
     """With Adam. One program of two tokens: the compiler takes a time that grows with both."""
-    spoken_of_two = {"federation": spoken(length=2), "build": reader, "augment": []}
-    given = {**spoken_of_two, "optimiser": "adam", **STEPS}
-    run, loop = simulated(Method(), True, **given), simulate(Method(), "loop", **given)
-    with caplog.at_level(logging.WARNING):
-        assert_same(run.play(3), loop.play(3), **CLOSE)
-    assert "not compiled" not in caplog.text
-    assert run.run.compiled
+    given = {"federation": spoken(length=2), "build": reader, "augment": [], "optimiser": "adam"}
+    compiled_as_looped(caplog, Method(), **given, **STEPS)
 
 
 def test_a_step_that_the_compiler_cannot_take_is_trained_without_it(folder, monkeypatch, caplog):
@@ -466,12 +461,18 @@ def test_jobs_of_two_precisions_compile_at_once(monkeypatch):
 # --- when a step is compiled -----------------------------------------------------------------
 
 
-def test_by_default_a_gpu_compiles_the_step_of_a_long_run(monkeypatch):
+def test_by_default_a_gpu_compiles_the_step_of_a_long_run(monkeypatch, caplog):
+    """One with stacks of several sizes must earn a program for each."""
     monkeypatch.setattr(backends, "obstacle", lambda backend, device: "")
     assert backends.compiles("auto", "stacked", GPU, backends.ENOUGH)
     assert not backends.compiles("auto", "stacked", GPU, backends.ENOUGH - 1)
     assert not backends.compiles("off", "stacked", GPU, 10**9)
     assert backends.compiles("on", "stacked", GPU, 1)
+    assert backends.count_stacks(10) == 5  # ten, five, three, two and one
+    with caplog.at_level(logging.INFO, "fedgrid.engine.backends"):
+        assert not backends.compiles("auto", "stacked", GPU, 5 * backends.ENOUGH - 1, 5)
+    assert backends.compiles("auto", "stacked", GPU, 5 * backends.ENOUGH, 5)
+    assert "stacks of 5 sizes, and compiling pays from 25000 steps on" in caplog.text
 
 
 def test_what_cannot_be_compiled_is_an_error_if_it_must_be_and_else_a_warning(monkeypatch, caplog):
@@ -485,36 +486,22 @@ def test_what_cannot_be_compiled_is_an_error_if_it_must_be_and_else_a_warning(mo
     assert "not compiled, because the package is missing" in caplog.text
 
 
-OLD = ((6, 1), True, "the GPU is too old for Triton .before Volta.: set `device: cpu`")
-NO_TRITON = ((9, 0), False, "the package triton is missing: install it")
+TRITON = ModuleSpec("triton", None)
+OLD = "the GPU is too old for Triton .before Volta.: set `device: cpu`"
+MISSING = "the package triton is missing: install it"
 
 
-@pytest.mark.parametrize(("card", "has_triton", "said"), [OLD, NO_TRITON])
-def test_an_old_card_or_a_missing_triton_compiles_nothing(
-    card, has_triton, said, monkeypatch, caplog
-):
-    on_a_card(monkeypatch, card, has_triton)
+@pytest.mark.parametrize(
+    ("card", "triton", "said"), [((6, 1), TRITON, OLD), ((9, 0), None, MISSING)]
+)
+def test_an_old_card_or_a_missing_triton_compiles_nothing(card, triton, said, monkeypatch, caplog):
+    monkeypatch.setattr(backends.importlib.util, "find_spec", {"triton": triton}.get)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: card)
     assert not backends.compiles("auto", "stacked", GPU, 10**9)
     assert re.search(f"the local step is not compiled, because {said}", caplog.text)
     assert len(caplog.records) == 1
     with pytest.raises(UsageError, match=f"compile is on, but {said}, or set `compile: auto`"):
         backends.compiles("on", "stacked", GPU, 1)
-
-
-def on_a_card(monkeypatch, card: tuple[int, int], has_triton: bool) -> None:
-    """As if there was this GPU, by its compute capability, with Triton or without."""
-    found = ModuleSpec("triton", None) if has_triton else None
-    monkeypatch.setattr(backends.importlib.util, "find_spec", {"triton": found}.get)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: card)
-
-
-def test_a_run_with_stacks_of_several_sizes_must_earn_a_program_for_each(monkeypatch, caplog):
-    monkeypatch.setattr(backends, "obstacle", lambda backend, device: "")
-    assert backends.count_stacks(10) == 5  # ten, five, three, two and one
-    with caplog.at_level(logging.INFO, "fedgrid.engine.backends"):
-        assert not backends.compiles("auto", "stacked", GPU, 5 * backends.ENOUGH - 1, 5)
-        assert backends.compiles("auto", "stacked", GPU, 5 * backends.ENOUGH, 5)
-    assert "stacks of 5 sizes, and compiling pays from 25000 steps on" in caplog.text
 
 
 def test_stacks_have_one_size_where_all_clients_take_equally_many_steps():

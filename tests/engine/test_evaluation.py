@@ -28,7 +28,6 @@ from fedgrid.engine.client_evaluation import means_of_parts
 from fedgrid.engine.evaluation import per_sample
 from fedgrid.engine.metrics import AVERAGED
 from fedgrid.engine.population import Population
-from fedgrid.engine.round import Engine
 from fedgrid.engine.state import own_model
 from fedgrid.federation.federation import Federation, Pool, load_federation, pool
 from fedgrid.federation.holdout import hold_out
@@ -43,11 +42,9 @@ from fedgrid.method import Client, Method, Server
 from fedgrid.runtime.names import UsageError
 from fedgrid.stages.data import decode
 from fedgrid.store import tables
-from fedgrid.study.grid import Grid
 from fedgrid.study.protocol import PROTOCOL
 from fedgrid.training import results
 from fedgrid.training.rounds import rounds
-from made import STUDIES
 
 NOTHING = {"client_test": 0.0, "client_test_from": "clients", "validation": 0.0}
 NOTHING |= {"validation_from": "test"}
@@ -116,12 +113,13 @@ def test_without_shares_the_partition_and_its_file_are_as_they_were(tmp_path):
 def test_a_partition_is_read_as_it_was_written(tmp_path):
     shares = {"client_test": 0.2, "validation": 0.5}
     for found in (held((9, 5), **shares), held((9, 5), validation_from="clients", **shares)):
-        write_partition(found, tmp_path / "made.npz")
-        read = read_partition(tmp_path / "made.npz")
+        write_partition(found, tmp_path / "new/made.npz")
+        read = read_partition(tmp_path / "new/made.npz")
         for name in ("members", "tests", "validation"):
             pairs = zip(getattr(found, name), getattr(read, name), strict=True)
             assert all(np.array_equal(*pair) for pair in pairs)
         assert np.array_equal(found.central, read.central)
+        assert np.array_equal(found.counts, read.counts)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +173,7 @@ ASKED = {"client_test": 0.2, "evaluate_every": 1}
 def run_of(method: Method, backend: str = "loop", **protocol) -> tuple[Simulation, list[dict]]:
     """A run of four rounds on clients with test sets, and its evaluations."""
     found = simulate(method, backend, with_tests(uneven(), TESTED), **ASKED | protocol)
-    history: list[dict] = []
-    for state in rounds(found.engine, found.run, history):
-        found.run = state
-    return found, history
+    return found, found.finish()
 
 
 def test_a_clients_accuracy_is_that_of_its_own_samples():
@@ -259,14 +254,6 @@ def test_fedper_is_evaluated_as_each_client_would_use_it(backend):
     assert not any(name.startswith("server_") for name in history[-1])
 
 
-def test_a_client_that_never_took_part_has_the_initial_private_parameters():
-    found, _ = run_of(methods("fedper"), participation=1 / 6, rounds=1)
-    (there,) = found.run.memory
-    for client in {*range(len(SIZES))} - {there}:
-        own = own_model(found.run.server, found.engine.population.memory(found.run, client))
-        assert torch.equal(own["head.weight"], found.engine.population.start.server["head.weight"])
-
-
 def test_a_model_is_deployed_once_for_each_evaluation(capsys):
     """Also at the end, where the results ask for the last one again."""
     whole = uneven()
@@ -274,9 +261,8 @@ def test_a_model_is_deployed_once_for_each_evaluation(capsys):
     deploy = Method(deploy=lambda server: print(server.round) or {"head.bias": -last.bias})
     last = simulate(Method()).engine.architecture.live.head
     made = simulate(deploy, "loop", data, rounds=3, evaluate_every=1)
-    history: list[dict] = []
-    *_, state = rounds(made.engine, made.run, history)
-    model = made.engine.evaluation.deployed(state)
+    history = made.finish()
+    model = made.engine.evaluation.deployed(made.run)
     assert torch.equal(model["head.bias"], -last.bias)
     asked = [*map(int, capsys.readouterr().out.split())]
     assert [row["round"] for row in history] == [0, 1, 2, 3]
@@ -287,11 +273,9 @@ def test_a_model_is_deployed_once_for_each_evaluation(capsys):
 def test_a_cohort_is_evaluated_after_its_local_training(backend):
     """With the deltas of `two_clients`: A's own model says class 0 for its pixel, B's class 1."""
     federation = with_tests(two_clients(), [[0], [1, 2, 3]])
-    protocol = PROTOCOL | HAND | {"clients": 2, "rounds": 1, "precision": "fp64", "batch": 4}
-    protocol |= {"client_test": 0.2, "evaluate_clients": "cohort", "smallest_batch": 1}
-    engine = Engine(pixel, Method(), protocol, federation, backend)
-    history: list[dict] = []
-    (state,) = rounds(engine, engine.start(7), history)
+    protocol = HAND | {"clients": 2, "rounds": 1, "smallest_batch": 1}
+    protocol |= {"client_test": 0.2, "evaluate_clients": "cohort"}
+    history = simulate(Method(), backend, federation, pixel, **protocol).finish()
     assert "clients" not in history[0]  # before the first round no client has trained
     a, b = history[1]["clients"]
     assert (a["own_accuracy"], b["own_accuracy"]) == (1, 1)
@@ -300,19 +284,17 @@ def test_a_cohort_is_evaluated_after_its_local_training(backend):
     # The server's are weighted by 1 and 3 samples: weights -+0.05, biases -+0.025: class 1
     assert a["server_accuracy"] == 0
     assert a["server_loss"] == pytest.approx(math.log(1 + math.exp(0.25)))
-    assert state.round == 1
 
 
-def test_clients_are_evaluated_when_the_protocol_says():
-    _, history = run_of(Method(), rounds=5, evaluate_every=2, clients_every=2)
-    assert [row["round"] for row in history] == [0, 2, 4, 5]
-    assert [row["round"] for row in history if "clients" in row] == [0, 4, 5]
-
-
-def test_each_of_the_last_rounds_is_evaluated_if_the_protocol_says():
-    _, history = run_of(Method(), rounds=9, evaluate_every=4, evaluate_last=3, clients_every=2)
-    assert [row["round"] for row in history] == [0, 4, 7, 8, 9]
-    assert [row["round"] for row in history if "clients" in row] == [0, 7, 8, 9]
+@pytest.mark.parametrize(
+    ("rounds", "every", "last", "evaluated", "of_clients"),
+    [(5, 2, 1, [0, 2, 4, 5], [0, 4, 5]), (9, 4, 3, [0, 4, 7, 8, 9], [0, 7, 8, 9])],
+)
+def test_rounds_are_evaluated_when_the_protocol_says(rounds, every, last, evaluated, of_clients):
+    fields = {"rounds": rounds, "evaluate_every": every, "evaluate_last": last}
+    _, history = run_of(Method(), **fields, clients_every=2)
+    assert [row["round"] for row in history] == evaluated
+    assert [row["round"] for row in history if "clients" in row] == of_clients
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -339,9 +321,8 @@ def test_the_mean_of_the_last_models_is_evaluated_as_the_method_deploys_it(backe
 
 def test_a_run_that_does_not_ask_has_the_columns_that_it_had(tmp_path):
     found = simulate(Method(), evaluate_every=1, rounds=2)
-    history: list[dict] = []
-    *_, last = rounds(found.engine, found.run, history)
-    results.write(tmp_path, last, history, {})
+    history = found.finish()
+    results.write(tmp_path, found.run, history, {})
     head = (tmp_path / "metrics.csv").read_text().splitlines()[0]
     assert head == "round,accuracy,loss,train_loss,effective_clients"
     assert (tmp_path / "clients.csv").read_text().count("\n") == 1
@@ -374,28 +355,6 @@ def test_validation_is_of_the_servers_model():
     assert row.keys() == {"validation_accuracy", "validation_loss"}
 
 
-def test_validation_of_private_parameters_is_of_each_clients_own_model():
-    data = uneven()
-    nobody = np.array([], int)
-    lists = [np.array([0]), nobody, nobody, nobody, np.arange(12, 18), nobody]
-    validation = pool(data.images, data.labels, lists)
-    federation = replace(with_tests(data, TESTED), validation=validation)
-    found = simulate(methods("fedper"), federation=federation, **ASKED)
-    state, engine = found.play(3), found.engine
-    right = loss = 0.0
-    for client in (0, 4):
-        ids = validation.of_client(client)
-        x = engine.samples.normalise(data.images[ids])
-        _, logits = engine.architecture.forward(
-            own_model(state.server, engine.population.memory(state, client)), x
-        )
-        right += float((logits.argmax(1) == data.labels[ids]).sum())
-        loss += len(ids) * float(torch.nn.functional.cross_entropy(logits, data.labels[ids]))
-    found = engine.evaluation.evaluate_validation(state)
-    assert found["validation_accuracy"] == pytest.approx(right / 7)
-    assert found["validation_loss"] == pytest.approx(loss / 7)
-
-
 CHECKED = [[11], [12], [], [16, 17], [], [19]]  # validation data of clients, apart from TESTED
 
 
@@ -409,29 +368,30 @@ def test_own_models_are_validated_as_they_are_reported(name, which):
         methods(name), "loop", replace(data, validation=data.client_tests),
         **ASKED | {"evaluate_clients": which},
     )  # fmt: skip
-    history: list[dict] = []
-    for _ in rounds(made.engine, made.run, history):
-        pass
-    evaluated = [row for row in history if "own_mean" in row]
+    evaluated = [row for row in made.finish() if "own_mean" in row]
     assert len(evaluated) > 2
     assert all(row["validation_own_mean"] == row["own_mean"] for row in evaluated)
     assert any(row["own_mean"] != row["own_weighted"] for row in evaluated)
 
 
-def test_own_validation_is_on_validation_data_and_not_on_test_data():
-    data = with_tests(uneven(), TESTED)
-    lists = [np.array(ids, int) for ids in CHECKED]
-    data = replace(data, validation=pool(data.images, data.labels, lists))
-    made = simulate(methods("fedper"), "loop", data, **ASKED)
-    state = made.play(2)
-    found = made.engine.evaluation.evaluate_all_clients(state).results(state.server)
-    expected = []
-    for client in (0, 3):  # those with test data and validation data
-        model = own_model(state.server, made.engine.population.memory(state, client))
-        x = made.engine.samples.normalise(data.images[CHECKED[client]])
-        said = made.engine.architecture.forward(model, x)[1].argmax(1)
-        expected.append(float((said == data.labels[CHECKED[client]]).double().mean()))
-    assert found["validation_own_mean"] == pytest.approx(np.mean(expected))
+def test_clients_own_models_are_validated_on_validation_data_and_not_on_test_data():
+    data, loss = with_tests(uneven(), TESTED), torch.nn.functional.cross_entropy
+    validation = pool(data.images, data.labels, [np.array(ids, int) for ids in CHECKED])
+    made = simulate(methods("fedper"), federation=replace(data, validation=validation), **ASKED)
+    state, engine = made.play(3), made.engine
+    right, losses = {}, []
+    for client, ids in enumerate(CHECKED):
+        model = own_model(state.server, engine.population.memory(state, client))
+        x, y = engine.samples.normalise(data.images[ids]), data.labels[ids]
+        logits = engine.architecture.forward(model, x)[1]
+        right[client] = (logits.argmax(1) == y).double()
+        losses.append(loss(logits, y, reduction="none"))
+    row = engine.evaluation.evaluate_validation(state)
+    assert row["validation_accuracy"] == pytest.approx(float(torch.cat([*right.values()]).mean()))
+    assert row["validation_loss"] == pytest.approx(float(torch.cat(losses).mean()))
+    row = engine.evaluation.evaluate_all_clients(state).results(state.server)
+    own = [float(right[client].mean()) for client in (0, 3)]  # with test data and validation data
+    assert row["validation_own_mean"] == pytest.approx(np.mean(own))
 
 
 # --- metrics -------------------------------------------------------------------------------------
@@ -547,27 +507,3 @@ def test_a_methods_own_values_join_by_name(which):
 def test_a_value_with_the_name_of_another_column_is_refused(method, name):
     with pytest.raises(UsageError, match=f"`{name}`, which is the name of another column"):
         run_of(method)
-
-
-# --- what is refused -----------------------------------------------------------------------------
-
-NAMES = {"dataset": "digits", "partition": "dir0.1", "method": "fedper", "seed": 0}
-
-
-def block(**fields) -> dict:
-    """A study with a grid of FedPer under a protocol with these fields."""
-    study = {
-        "title": "mine",
-        "protocols": {"p": {"clients": 10} | fields},
-        "scales": {"quick": {"grids": {"main": [{"protocol": "p"} | NAMES]}}},
-        "products": {},
-    }
-    return {"mine": study}
-
-
-def test_private_parameters_need_client_tests():
-    with pytest.raises(UsageError, match="`fedper` is evaluated on every client's own test data"):
-        Grid(STUDIES | block())
-    Grid(STUDIES | block(client_test=0.2))
-    with pytest.raises(UsageError, match="set `validation_from: clients`"):
-        Grid(STUDIES | block(client_test=0.2, validation=0.1))

@@ -59,22 +59,6 @@ def run(trimmed: bool, monkeypatch, method=None, backend="loop", **protocol):
         return simulation.engine, simulation.engine.complete(simulation.run.server)
 
 
-@pytest.mark.parametrize(
-    ("size", "kernel", "stride", "padding", "expected"),
-    [
-        (1, 3, 1, 1, (1, 2)),  # a single pixel meets the middle tap
-        (2, 3, 2, 1, (1, 3)),  # one output: the first tap is outside
-        (2, 3, 1, 1, (0, 3)),  # every tap meets one of the two pixels
-        (4, 3, 2, 1, (0, 3)),
-        (32, 7, 2, 3, (0, 7)),
-        (3, 7, 2, 3, (1, 6)),
-        (1, 1, 1, 0, (0, 1)),
-    ],
-)
-def test_live_taps_by_hand(size, kernel, stride, padding, expected):
-    assert dead_taps.live(size, kernel, stride, padding, 1) == expected
-
-
 def test_cutting_never_changes_an_output():
     cut = 0
     for size, kernel, stride, padding, dilation in product(

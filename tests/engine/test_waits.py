@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conftest import QUIET, artifacts, brief, methods, simulate, some_slow, uneven
+from conftest import QUIET, artifacts, brief, methods, simulate, slow_but, uneven
 from fedgrid.checking.small import move
 from fedgrid.engine.backends import stacked
 from fedgrid.engine.backends._compiled import Compiled
@@ -120,11 +120,11 @@ KINDS = [*QUICK, "fedlc", "fedrep", "fedacg", "fedau", "feddisco", "fedadam", "f
 KINDS += ["contribution", "dp_fedavg", "fedala", "feddf", "power_of_choice", "random_weights"]
 KINDS += ["similarity", "trimmed_mean"]
 OTHERS = [name for name in QUIET if name not in KINDS]
-COMPILED = some_slow(QUIET, ["scaffold"], pytest.mark.exhaustive)
+COMPILED = slow_but(["scaffold"], QUIET, pytest.mark.exhaustive)
 
 
 @pytest.mark.parametrize(
-    "name", [*some_slow(KINDS, QUICK), *some_slow(OTHERS, [], pytest.mark.exhaustive)]
+    "name", [*slow_but(QUICK, KINDS), *slow_but([], OTHERS, pytest.mark.exhaustive)]
 )
 def test_a_round_waits_for_a_gpu_only_where_its_method_must(name, as_on_a_gpu):
     round_waits(name, False)
@@ -152,15 +152,18 @@ def test_an_evaluation_waits_at_its_end_only():
     assert sorted(found) == ["_local_scalar_dense"] * 2 + ["tolist"]  # all that it returns
 
 
-def test_a_wrong_number_on_a_gpu_is_told_of_when_it_is_waited_for(as_on_a_gpu):
+@pytest.mark.parametrize(
+    ("factor", "says"), [(torch.inf, "a number that is not finite"), (2, "weights with the sum 2")]
+)
+def test_a_wrong_number_on_a_gpu_is_told_of_when_it_is_waited_for(factor, says, as_on_a_gpu):
     def weigh(cohort):
-        return cohort.sizes / (0 if cohort.round == 2 else cohort.sizes.sum())
+        return cohort.sizes / cohort.sizes.sum() * (factor if cohort.round == 2 else 1)
 
     run = simulate(Method(weigh=weigh))
     run.play(2)
     settle(run.engine.method)
     run.play(2)
-    with pytest.raises(UsageError, match="`weigh` gives a number that is not finite"):
+    with pytest.raises(UsageError, match=f"`weigh` gives {says}"):
         settle(run.engine.method)
     settle(run.engine.method)
 
@@ -190,16 +193,6 @@ def test_a_checkpoint_is_written_after_its_check(tmp_path):
     assert not path.exists()
     saved.keep(state, history, True)
     assert path.exists()
-
-
-def test_a_wrong_sum_on_a_gpu_is_told_of_when_it_is_waited_for(as_on_a_gpu):
-    def weigh(cohort):
-        return cohort.sizes / cohort.sizes.sum() * (2 if cohort.round == 1 else 1)
-
-    run = simulate(Method(weigh=weigh))
-    run.play(3)
-    with pytest.raises(UsageError, match="`weigh` gives weights with the sum 2, not 1"):
-        settle(run.engine.method)
 
 
 def test_a_model_that_diverges_on_a_gpu_is_no_mistake(as_on_a_gpu):

@@ -15,53 +15,32 @@ MEMBERS = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
 EVERYONE = np.arange(len(SIZES))
 
 
-def batch_sizes(samples: int, **protocol) -> list[int]:
-    found = schedule.batches(samples, PROTOCOL | protocol, np.random.default_rng(0))
-    return [len(batch) for batch in found]
-
-
 def made(*names, clients=EVERYONE, **protocol) -> schedule.Work:
     return schedule.work(clients, MEMBERS, PROTOCOL | protocol, *names)
 
 
 # --- batches ---------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize(
-    ("samples", "sizes"),
-    [
-        (0, []),
-        (1, [2]),  # the sample twice
-        (2, [2]),
-        (3, [3]),
-        (4, [4]),
-        (5, [4]),  # the last batch would hold one sample
-        (6, [4, 2]),
-        (8, [4, 4]),
-        (9, [4, 4]),
-        (11, [4, 4, 3]),
-    ],
-)
-def test_an_epochs_batches_of_four(samples, sizes):
-    assert batch_sizes(samples, local=1, local_unit="epochs") == sizes
-    assert batch_sizes(samples, local=3, local_unit="epochs") == 3 * sizes
+ONE, TWO = ({"local": n, "local_unit": "epochs"} for n in (1, 2))
+FIVE = {"local": 5, "local_unit": "steps"}
+SIZES_OF_BATCHES = [  # samples, fields beside batches of 4 and at least 2, and the sizes
+    *((n, ONE, of) for n, of in ((0, []), (1, [2]), (2, [2]), (3, [3]), (4, [4]))),  # 1: twice
+    *((n, ONE, of) for n, of in ((5, [4]), (6, [4, 2]), (8, [4, 4]), (11, [4, 4, 3]))),
+    *((n, FIVE, of) for n, of in ((1, [2] * 5), (5, [4] * 5), (6, [4, 2, 4, 2, 4]), (40, [4] * 5))),
+    *((n, TWO | {"smallest_batch": 3}, 2 * of) for n, of in ((2, []), (3, [3]), (6, [4]))),
+    *((n, ONE | {"smallest_batch": 8}, of) for n, of in ((3, []), (6, [4]), (8, [4, 4]))),
+    (11, TWO, [4, 4, 3] * 2),
+    (11, TWO | {"least_steps": 6, "most_steps": 6}, [4, 4, 3] * 2),
+    (11, TWO | {"least_steps": 8, "most_steps": 20}, [4, 4, 3] * 2 + [4, 4]),
+    (11, TWO | {"most_steps": 5}, [4, 4, 3, 4, 4]),
+    (0, TWO | {"least_steps": 8}, []),
+]
 
 
-@pytest.mark.parametrize(
-    ("samples", "sizes"),
-    [(0, []), (1, [2] * 5), (3, [3] * 5), (6, [4, 2, 4, 2, 4]), (5, [4] * 5), (40, [4] * 5)],
-)
-def test_five_steps_of_four(samples, sizes):
-    assert batch_sizes(samples, local=5, local_unit="steps") == sizes
-
-
-@pytest.mark.parametrize(
-    ("samples", "sizes"), [(1, []), (2, []), (3, [3]), (4, [4]), (6, [4]), (7, [4, 3])]
-)
-def test_batches_below_the_smallest_are_dropped(samples, sizes):
-    for unit, times in (("epochs", 2), ("steps", 1)):
-        local = {"local": 2 if unit == "epochs" else len(sizes), "local_unit": unit}
-        assert batch_sizes(samples, smallest_batch=3, **local) == times * sizes
+@pytest.mark.parametrize(("samples", "fields", "sizes"), SIZES_OF_BATCHES)
+def test_the_sizes_of_batches(samples, fields, sizes):
+    found = schedule.batches(samples, PROTOCOL | fields, np.random.default_rng(0))
+    assert [len(batch) for batch in found] == sizes
 
 
 def test_a_protocol_that_says_nothing_drops_batches_below_eight():
@@ -69,17 +48,6 @@ def test_a_protocol_that_says_nothing_drops_batches_below_eight():
     rests = {n: [*schedule.batches(64 + n, protocol, np.random.default_rng(0))] for n in range(9)}
     assert [len(batches) for batches in rests.values()] == [1] * 8 + [2]
     assert not [*schedule.batches(7, protocol, np.random.default_rng(0))]
-
-
-def test_a_limit_above_the_batch_size_is_the_batch_size():
-    for samples, sizes in ((3, []), (4, [4]), (6, [4]), (8, [4, 4])):
-        assert batch_sizes(samples, smallest_batch=8, local=1, local_unit="epochs") == sizes
-
-
-@pytest.mark.parametrize("samples", [2, 6, 11])
-def test_an_epoch_has_every_sample_once(samples):
-    found = schedule.split(np.arange(samples), 4)
-    assert np.concatenate(found).tolist() == list(range(samples))
 
 
 def test_batches_are_counted_without_making_them(monkeypatch):
@@ -103,24 +71,6 @@ def test_steps_are_those_of_as_many_epochs():
     epochs = schedule.batches(11, PROTOCOL | {"local": 3, "local_unit": "epochs"}, rngs[1])
     for one, other in zip(steps, islice(epochs, 7), strict=True):
         assert one.tolist() == other.tolist()
-
-
-@pytest.mark.parametrize(
-    ("least", "most", "sizes"),
-    [
-        (0, 0, [4, 4, 3] * 2),
-        (6, 6, [4, 4, 3] * 2),
-        (8, 0, [4, 4, 3] * 2 + [4, 4]),
-        (8, 20, [4, 4, 3] * 2 + [4, 4]),
-        (0, 5, [4, 4, 3, 4, 4]),
-        (0, 2, [4, 4]),
-        (0, 20, [4, 4, 3] * 2),
-    ],
-)
-def test_two_epochs_with_limits_of_steps(least, most, sizes):
-    limits = {"least_steps": least, "most_steps": most}
-    assert batch_sizes(11, local=2, local_unit="epochs", **limits) == sizes
-    assert batch_sizes(0, local=2, local_unit="epochs", **limits) == []
 
 
 def test_limits_of_steps_do_not_change_the_batches_that_stay():
@@ -163,22 +113,15 @@ def test_the_table_is_padded_to_one_shape():
     assert work.steps.tolist() == [2, 2, 2, 4, 4, 0]
     assert work.valid.sum((0, 2)).tolist() == [4, 4, 6, 12, 16, 0]
     assert not work.index[~work.valid].any()
-
-
-def test_padding_comes_last():
-    valid = made("x", local=2, local_unit="epochs").valid
-    assert (np.diff(valid.astype(int), axis=2) <= 0).all()
-    assert (np.diff(valid.any(2).astype(int), axis=0) <= 0).all()
+    assert (np.diff(work.valid.astype(int), axis=2) <= 0).all()  # padding comes last
+    assert (np.diff(work.valid.any(2).astype(int), axis=0) <= 0).all()
+    assert made("x", clients=np.array([0]), batch=1).index.shape == (3, 1, 2)
 
 
 def test_clients_train_on_their_own_samples():
     work = made("x")
     for c, members in enumerate(MEMBERS):
         assert set(work.index[:, c][work.valid[:, c]]) <= set(members)
-
-
-def test_one_sample_is_enough_for_a_table_wider_than_the_batch():
-    assert made("x", clients=np.array([0]), batch=1).index.shape == (3, 1, 2)
 
 
 def test_a_clients_work_does_not_depend_on_who_else_takes_part():
@@ -304,26 +247,14 @@ IMAGES = torch.randint(1, 256, (3, 2, 5, 7), generator=torch.Generator().manual_
 LAST = 1 - 2**-24  # the largest number below 1 that is drawn
 
 
-def cropped(image: torch.Tensor, top: int, left: int) -> torch.Tensor:
-    """The window at (top, left) of the image with four black pixels around it."""
-    channels, height, width = image.shape
-    window = torch.zeros_like(image)
-    for c in range(channels):
-        for i in range(height):
-            for j in range(width):
-                row, column = i + top - 4, j + left - 4
-                if 0 <= row < height and 0 <= column < width:
-                    window[c, i, j] = image[c, row, column]
-    return window
-
-
-def test_crop_is_a_window_of_the_padded_image():
-    # Nine offsets, 0 to 8; 4 is the image itself.
+@pytest.mark.parametrize(("name", "mode"), [("crop", "constant"), ("crop-reflect", "reflect")])
+def test_a_crop_is_a_window_of_the_image_with_four_pixels_around_it(name, mode):
+    """Black ones, or the image mirrored at its borders. Of nine offsets 4 is the image itself."""
     draws = torch.tensor([[0.0, LAST], [0.5, 0.5], [0.9, 0.2]])
-    found = augment.augment(IMAGES, ["crop"], draws)
-    expected = [cropped(IMAGES[0], 0, 8), IMAGES[1], cropped(IMAGES[2], 8, 1)]
-    assert torch.equal(found, torch.stack(expected))
-    assert found.dtype == torch.uint8
+    padded = torch.nn.functional.pad(IMAGES.float(), [4] * 4, mode=mode).byte()
+    at = ((0, 8), (4, 4), (8, 1))
+    windows = [padded[i, :, top : top + 5, left : left + 7] for i, (top, left) in enumerate(at)]
+    assert torch.equal(augment.augment(IMAGES, [name], draws), torch.stack(windows))
 
 
 def test_every_offset_is_equally_likely():
@@ -353,20 +284,6 @@ def test_normalised_images_have_the_given_mean_and_deviation():
     found = augment.normalise(images, mean, std)
     torch.testing.assert_close(found.flatten(), torch.tensor([-0.4, 0.0, 1.6]).double())
     assert images.flatten().tolist() == [0, 51, 255]
-
-
-def mirrored(image: torch.Tensor, top: int, left: int) -> torch.Tensor:
-    """The window at (top, left) of the image with four pixels around it, as torch mirrors them."""
-    padded = torch.nn.functional.pad(image[None].float(), [4] * 4, mode="reflect")[0].byte()
-    return padded[:, top : top + image.shape[1], left : left + image.shape[2]]
-
-
-def test_a_reflecting_crop_mirrors_the_image_at_its_borders():
-    images = torch.arange(3 * 2 * 6 * 6).byte().view(3, 2, 6, 6)
-    draws = torch.tensor([[0.0, LAST], [0.5, 0.5], [0.9, 0.2]])
-    found = augment.augment(images, ["crop-reflect"], draws)
-    expected = [mirrored(images[0], 0, 8), images[1], mirrored(images[2], 8, 1)]
-    assert torch.equal(found, torch.stack(expected))
 
 
 def test_cutout_is_a_square_of_zeros_around_a_pixel_clipped_to_the_image():

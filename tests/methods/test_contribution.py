@@ -95,13 +95,6 @@ def test_one_client_with_the_whole_softmax_reaches_the_bound():
     assert float(told["weight_distance"]) == pytest.approx(1 / 5)
 
 
-def test_every_run_logs_how_far_the_weights_moved():
-    run = simulate(methods("contribution"), participation=1.0).play(3)
-    assert run.logged["weight_distance"].shape == (3,)
-    assert (run.logged["weight_distance"] > 0).all()
-    assert (run.logged["weight_distance"] <= run.logged["distance_bound"]).all()
-
-
 # --- the placebo -----------------------------------------------------------------------------
 
 
@@ -109,7 +102,7 @@ def test_the_placebo_gives_every_client_the_factor_of_another():
     latents = torch.randn(8, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     own, equal = contribution.factors(latents, 0.5), torch.ones(8, dtype=torch.float64) / 8
     made = methods("contribution", shuffled=True)
-    rounds = [made.reweigh(cohort(latents, noise), equal) for noise in (1, 1, 2)]
+    rounds = [made.reweigh(cohort(latents, noise), equal) for noise in (1, 1, *range(2, 20))]
     for new in rounds:
         torch.testing.assert_close(new.sort().values, relative(own).sort().values)
         assert not torch.isclose(new, relative(own), rtol=1e-9).any()
@@ -117,21 +110,10 @@ def test_the_placebo_gives_every_client_the_factor_of_another():
     assert not torch.equal(rounds[1], rounds[2])
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_nobody_keeps_its_own_factor(seed):
-    for clients in (2, 3, 10):
-        other = contribution.of_another(torch.zeros(clients), seed)
-        assert sorted(other.tolist()) == list(range(clients))
-        assert (other != torch.arange(clients)).all()
-
-
-# --- against plain loops ---------------------------------------------------------------------
+# --- averaged and forgotten optimisers -------------------------------------------------------
 
 
 # A bias before BatchNorm has no gradient but rounding, which Adam's usual epsilon makes visible.
-ADAM = {"momentum": 0.0, "epsilon": 1e-3}
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_averaged_momentum_has_the_clients_weights_not_the_factors_of_their_changes(backend):
     # After one step the buffers are the gradients: -1 of A, 1 of B, by samples -1/4 + 3/4.
@@ -197,12 +179,6 @@ def test_a_model_that_is_not_finite_either_has_diverged_and_goes_on():
     told = {"latent": t(math.nan, 0), "finite": torch.tensor(False)}
     lost = replace(cohort(t([1, 0], [0, 1])), measured=[told, told])
     assert methods("contribution").reweigh(lost, t(0.5, 0.5)).isnan().all()
-
-
-def test_a_client_without_samples_has_no_part():
-    run = simulate(methods("contribution"), participation=1.0)  # the last client is empty
-    assert len(run.engine.federation.members[-1]) == 0
-    assert all(w.isfinite().all() for w in run.play(2).server.values())
 
 
 def test_other_latents_are_those_of_the_servers_model():

@@ -47,37 +47,29 @@ def test_fedprox_pulls_back_to_the_server():
 # --- MOON ------------------------------------------------------------------------------------
 
 
-def contrast(z, server, previous, pushes=1.0, valid=None, number=0, **keywords) -> torch.Tensor:
+def contrast(number=0, **keywords) -> torch.Tensor:
+    """MOON's penalty in a round for two samples."""
     step = make_step(
         round=torch.tensor(number),
-        server={"z": server},
-        memory={"previous": {"z": previous}, "pushes": torch.tensor(pushes)},
-        features=z,
-        valid=torch.ones(len(z)).double() if valid is None else valid,
+        server={"z": t([2, 0], [4, 3])},
+        memory={"previous": {"z": t([0, 5], [-3, -4])}, "pushes": torch.tensor(1.0)},
+        features=t([1, 0], [3, 4]),
         forward=lambda state, x: (state["z"], None),
     )
     return methods("moon", **keywords).penalty(step)
-
-
-Z, NEAR, FAR = t([1, 0], [3, 4]), t([2, 0], [4, 3]), t([0, 5], [-3, -4])
 
 
 def test_moons_contrast_written_out():
     # Sample 1: cosines 1 and 0; sample 2: 24/25 and -1. With tau = 1/2:
     # -log(e^2 / (e^2 + e^0)) = log(1 + e^-2), -log(e^1.92 / (e^1.92 + e^-2)) = log(1 + e^-3.92).
     first, second = math.log1p(math.exp(-2)), math.log1p(math.exp(-3.92))
-    found = contrast(Z, NEAR, FAR, mu=3.0, tau=0.5)
+    found = contrast(mu=3.0, tau=0.5)
     torch.testing.assert_close(found, t(3 * (first + second) / 2)[0])
 
 
-def test_moons_contrast_leaves_padding_out():
-    found = contrast(Z, NEAR, FAR, mu=1.0, tau=0.5, valid=t(0, 1))
-    torch.testing.assert_close(found, t(math.log1p(math.exp(-3.92)))[0])
-
-
 def test_moon_pushes_from_random_models_from_the_second_round_on():
-    assert contrast(Z, NEAR, FAR, before="later") == 0
-    found, usual = (contrast(Z, NEAR, FAR, number=1, before=b) for b in ("later", "random"))
+    assert contrast(before="later") == 0
+    found, usual = (contrast(number=1, before=b) for b in ("later", "random"))
     assert found == usual > 0
     start = simulate(methods("moon")).engine.population.start
     found, usual = (methods("moon", before=b).memory(start, 1) for b in ("later", "random"))
@@ -107,30 +99,14 @@ def test_moons_projection_is_two_layers_under_the_classifier():
 # --- FedDecorr -------------------------------------------------------------------------------
 
 
-FEATURES = t([1, 2, 0], [3, 1, 1], [2, 5, 1], [0, 1, 4])
-
-
-def decorrelated(features=FEATURES, **fields) -> torch.Tensor:
-    valid = fields.pop("valid", torch.ones(len(features)).double())
-    return methods("feddecorr", **fields).penalty(make_step(features=features, valid=valid))
-
-
 def test_feddecorr_in_the_papers_scale():
     # The squared Frobenius norm of the correlation matrix, its diagonal too, over D^2.
-    expected = 0.1 * (np.corrcoef(FEATURES.T) ** 2).sum() / FEATURES.shape[1] ** 2
-    found = decorrelated(beta=0.1, scale="paper")
+    features = t([1, 2, 0], [3, 1, 1], [2, 5, 1], [0, 1, 4])
+    expected = 0.1 * (np.corrcoef(features.T) ** 2).sum() / features.shape[1] ** 2
+    penalty = methods("feddecorr", beta=0.1, scale="paper").penalty
+    found = penalty(make_step(features=features))
     torch.testing.assert_close(found, t(expected)[0], rtol=1e-7, atol=0)
-
-
-@pytest.mark.parametrize("scale", ["code", "paper"])
-def test_feddecorr_leaves_padding_out(scale):
-    padded, valid = torch.cat([FEATURES, t([9, -9, 9])]), t(1, 1, 1, 1, 0)
-    found = decorrelated(padded, valid=valid, scale=scale)
-    torch.testing.assert_close(found, decorrelated(scale=scale))
-
-
-def test_feddecorr_of_one_sample_is_zero():
-    assert decorrelated(FEATURES[:1]) == 0
+    assert penalty(make_step(features=features[:1])) == 0
 
 
 # --- FedAU -----------------------------------------------------------------------------------
@@ -152,8 +128,6 @@ def test_feddecorr_of_one_sample_is_zero():
 #     0    1, 1    1    1    2    1    3    1, 3 (mean of [1], of [3])    4    1, 3
 #     5    5/3, 2, 2, 5/2
 TAKING_PART = [[0, 1], [0], [2], [1, 2], [0, 3], [0, 1, 2, 3]]
-
-
 EXPECTED = [[1, 1], [1], [1], [1, 3], [1, 3], [5 / 3, 2, 2, 5 / 2]]
 
 
@@ -173,8 +147,6 @@ def test_fedaus_estimator_worked_out_by_hand():
 # Contributions (targets, readings, roots, clients, layers): zero but for one reading at a time.
 # Layer 3 is beside the main path.
 MAIN = torch.tensor([True, True, False, True])
-
-
 LAYERS = t([8, 4, 100, 4], [0, 8, 10, 16], [5, 5, 5, 5])
 
 
@@ -238,11 +210,7 @@ def test_dynamic_fedsls_encodes_the_model_that_the_server_sent():
 # --- SCAFFOLD, FedNova, FedCurv ----------------------------------------------------------------
 
 LR = 0.1
-
-
 PIXELS = {0: [2.0], 1: [1.0, 1.0, 4.0]}  # of client A, labelled 0, and of B, labelled 1
-
-
 SHARE = {0: 0.25, 1: 0.75}
 
 
@@ -259,11 +227,7 @@ def of_class_0(state: dict) -> torch.Tensor:
 
 
 FIRST = {k: gradient(k, 0, 0) for k in (0, 1)}
-
-
 AFTER_ONE = -LR * sum(SHARE[k] * FIRST[k] for k in (0, 1))  # the server, for FedAvg's weights
-
-
 SECOND = {k: gradient(k, *AFTER_ONE) for k in (0, 1)}
 
 

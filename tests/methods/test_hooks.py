@@ -17,13 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from conftest import BACKENDS, SIZES, assert_same, differ, methods, simulate, uneven
+from conftest import BACKENDS, SIZES, assert_same, methods, simulate, uneven
 from fedgrid.engine import backends
-from fedgrid.engine.hooks import rules, state
+from fedgrid.engine.hooks import state
 from fedgrid.federation.federation import Pool
 from fedgrid.method import Method, by_samples, relative, weighted_sum
 from fedgrid.runtime.names import UsageError
-from fedgrid.training.rounds import rounds
 
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -66,21 +65,14 @@ def by_data(tensor, result):
     return result
 
 
-def change_memory(client):
-    return {"h": client.memory["h"].add_(1)}
-
-
 def change_dict(client):
     client.memory["h"] = client.memory["h"] + 1
     return {"h": client.memory["h"]}
 
 
-RANDOM = np.random.default_rng(0)
 STEP = ("loss", "penalty", "correct", "rate")  # functions of a local step
-
-
 EVERY = ("body.", "head.")
-FORGOTTEN = ("loss", "penalty", "correct", "server", "share", "observe")
+FORGOTTEN = ("loss", "correct", "share", "observe")
 ADDED = {"shared": zero, "share": lambda c, u: {"h": c.deltas["head.bias"]}, "uses_deltas": False}
 
 
@@ -140,14 +132,6 @@ def part(cohort, weights):
     return head(weighted_sum(cohort, weights))
 
 
-def whole_numbers(cohort, weights):
-    return {name: delta[0].long() for name, delta in cohort.deltas.items()}
-
-
-def changing_deltas(cohort, weights):
-    return in_place(cohort.deltas["head.bias"], weighted_sum(cohort, weights))
-
-
 def hidden(cohort, weights):
     return by_data(cohort.deltas["head.bias"], weighted_sum(cohort, weights))
 
@@ -178,16 +162,10 @@ MISTAKES = [
     ("penalty", "step.mean", Method(penalty=lambda s: s.features.sum(1))),
     ("penalty", "0.0, not a tensor .* all parameters", Method(penalty=over_nothing)),
     ("penalty", "missing 1 required positional argument: 'mu'", Method(penalty=lambda s, mu: 0)),
-    ("penalty", "cohort.noise", Method(penalty=lambda s: torch.randn(()).to(s.features))),
-    ("penalty", "cohort.noise", Method(penalty=lambda s: s.features.sum() * RANDOM.random())),
-    ("penalty", "another result", Method(penalty=counted())),
+    ("penalty", "another result .*`cohort.noise`", Method(penalty=counted())),
     ("penalty", "counts the padding", Method(penalty=unpadded, padded=True)),
     ("penalty", "neither of them can call it: call it in `correct`", Method(penalty=of_gradient)),
-    (
-        "reweigh",
-        "number 2 replaces the default value of `tau`",
-        Method(reweigh=lambda c, tau=2: tau),
-    ),
+    ("reweigh", "number 2 replaces the default .* `tau`", Method(reweigh=lambda c, tau=2: tau)),
     ("rate", "negative factor", Method(rate=lambda s: {"head.bias": -torch.ones_like(s.lr)})),
     ("architecture", "not a network", Method(architecture=nothing)),
     ("measure", "not finite", Method(measure=lambda c: {"mean": c.counts[:0].double().mean()})),
@@ -200,10 +178,8 @@ MISTAKES = [
     ("correct", "lacks `body.0", Method(correct=lambda s, g: head(g))),
     ("correct", "as float16", Method(correct=lambda s, g: {n: w.half() for n, w in g.items()})),
     ("begin", "`head.bias` as float32", Method(begin=lambda c: {"head.bias": torch.zeros(3)})),
-    ("server", "lacks `body.0", Method(server=lambda u, s: head(u))),
     ("aggregate", "lacks `body.0.bias`, .* and 4 more, of the entries", Method(aggregate=part)),
     ("aggregate", "whose shape in the deltas is", Method(aggregate=lambda c, w: c.deltas)),
-    ("aggregate", "`body.0.bias` as int64, and in the d", Method(aggregate=whole_numbers)),
     ("penalty", "KeyError: 'fc.weight'", Method(penalty=lambda s: s.params["fc.weight"].sum())),
     ("penalty", "did you mean `head.weight`", Method(penalty=lambda s: s.params["head.weights"])),
     ("penalty", "'weight': its fields are counts, cross_en", Method(penalty=lambda s: s.weight)),
@@ -227,6 +203,7 @@ MISTAKES = [
     ("weigh", r"shape \(6,\), not \(4,\).*not of all 6", Method(weigh=of_everybody)),
     ("weigh", "the sum 1[0-9], not 1", Method(weigh=lambda c: c.sizes)),
     ("weigh", "the list", Method(weigh=lambda c: [0.25] * 4)),
+    ("weigh", "of int64, not .* floating", Method(weigh=lambda c: c.sizes.long())),
     ("weigh", "not finite", Method(weigh=lambda c: c.sizes / 0)),
     ("weigh", "the weight -.* which is negative", Method(weigh=negative)),
     ("reweigh", "the sum 2", Method(reweigh=lambda c, w: 2 * w)),
@@ -239,10 +216,8 @@ MISTAKES = [
     # changes of arguments
     ("penalty", r"server\['head.bias'\]` in place", Method(penalty=changing_the_server)),
     ("correct", "in place", Method(correct=lambda s, g: in_place(g["head.bias"], g))),
-    ("remember", "in place", kept(remember=change_memory)),
     ("remember", "in place", kept(remember=change_dict)),
     ("reweigh", "in place", Method(reweigh=lambda c, w: in_place(w, w) / 5)),
-    ("aggregate", "in place", Method(aggregate=changing_deltas)),
     ("server", "in place", Method(server=lambda u, s: in_place(u["head.bias"], u))),
     ("aggregate", r"its argument `deltas\['head.bias'\]` in place", Method(aggregate=hidden)),
 ]
@@ -305,45 +280,31 @@ def test_clients_with_other_entries_cannot_be_stacked(method, field):
         simulate(method, "stacked").play(1)
 
 
-@both_backends
-@pytest.mark.parametrize("field", ["frozen", "private"])
-def test_a_beginning_that_no_name_has_is_refused(field, backend):
-    with pytest.raises(UsageError, match=rf'{field}=\("fc.",\) fits no entry .*head\.') as told:
-        simulate(Method(**{field: ("head.", "fc.")}), backend)
-    assert "body.0." in str(told.value)
-
-
 @pytest.mark.parametrize(
-    ("function", "sentence"),
+    ("field", "parts", "says"),
     [
-        (lambda network: network.norms, "fails with AttributeError: .* 'norms'"),
-        (lambda network: 5, "gives 5, not names"),
-        (lambda network: "head.weight", "gives 'head.weight', not names"),
-        (lambda network: [], "fits no entry"),
-        (lambda network: ["head.weight", "hed.bias"], "gives `hed.bias`, and no entry .* head\\."),
+        ("frozen", ("head.", "fc."), r'frozen=\("fc.",\) fits no entry .*body\.0\..*head\.'),
+        ("private", ("head.", "fc."), r'private=\("fc.",\) fits no entry .*body\.0\..*head\.'),
+        ("private", ("hea",), "ends within the name"),
+        ("frozen", ("body.1.w",), "ends within the name"),
+        ("frozen", ("body.", "head."), "freezes all parameters"),
+        ("private", (lambda network: [],), "fits no entry"),
+        ("private", (lambda network: 5,), "hooks.py, line .* gives 5, not names"),
+        ("private", (lambda network: "head.weight",), "hooks.py, line .* gives 'head.weight', no"),
+        ("private", (lambda network: ["hed.bias"],), "gives `hed.bias`, and no entry .* head\\."),
+        (
+            "private",
+            (lambda network: network.norms,),
+            "hooks.py, line .*Error: .* 'norms'",
+        ),
     ],
 )
-def test_a_function_that_names_no_entries_is_refused(function, sentence):
-    with pytest.raises(UsageError, match=sentence) as told:
-        simulate(Method(private=(function,)))
-    assert "fits no entry" in sentence or "test_hooks.py, line" in str(told.value)
+def test_entries_that_are_not_there_are_refused(field, parts, says):
+    with pytest.raises(UsageError, match=says):
+        simulate(Method(**{field: parts}))
 
 
-def test_a_method_that_freezes_everything_is_refused():
-    with pytest.raises(UsageError, match="freezes all parameters"):
-        simulate(Method(frozen=("body.", "head.")))
-
-
-BLANK = (("",), (" ",), ("\t",), (None,), (3,), (b"head.",), (("head.",),))
-
-
-@pytest.mark.parametrize(("field", "part"), [("private", "hea"), ("frozen", "body.1.w")])
-def test_a_beginning_that_ends_within_a_name_is_refused(field, part):
-    with pytest.raises(UsageError, match=r"ends within the name"):
-        simulate(Method(**{field: (part,)}))
-
-
-@pytest.mark.parametrize("part", ["head", "head.", "head.weight", "body.1.weight"])
+@pytest.mark.parametrize("part", ["head", "body.1.weight"])
 def test_a_beginning_that_is_whole_is_taken(part):
     simulate(Method(private=(part,)))
 
@@ -351,10 +312,8 @@ def test_a_beginning_that_is_whole_is_taken(part):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"frozen": ("head")}, "not a tuple of texts"),  # noqa: RUF100, UP034
-        *(({"private": parts}, "each part of it must be a text") for parts in BLANK),
-        ({"frozen": ("head.", "")}, "each part of it must be a text"),
-        ({"penalty": 0.1}, "`penalty` is 0.1, not a function"),
+        ({"frozen": ("head.", " ")}, "each part of it must be a text"),
+        ({"private": (b"head.",)}, "each part of it must be a text"),
         ({"forgets": "yes"}, "not True or False"),
     ],
 )
@@ -377,17 +336,6 @@ def test_what_an_evaluation_gives_is_checked(value, sentence):
         simulation.engine.evaluation.evaluate_server(simulation.run)
 
 
-@pytest.mark.usefixtures("recorded")
-def test_a_function_that_reads_a_value_is_refused_in_the_stack_with_what_to_do():
-    def penalty(step):
-        return step.params["head.bias"].sum() if step.round > 0 else step.cross_entropy()
-
-    method = Method(penalty=penalty, padded=True)
-    with pytest.raises(UsageError, match=r"`penalty` fails with .*torch.where.*backend loop"):
-        simulate(method, "stacked").play()
-    simulate(method, "loop").play(2)
-
-
 def reading_penalty(step):
     return step.params["head.bias"].sum() if step.round > 0 else step.cross_entropy()
 
@@ -400,6 +348,12 @@ READING = {
     "penalty": Method(penalty=reading_penalty, padded=True),
     "correct": Method(correct=reading_correct),
 }
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_function_that_reads_a_value_is_refused_in_the_stack_with_what_to_do():
+    with pytest.raises(UsageError, match=r"`penalty` fails with .*torch.where.*backend loop"):
+        simulate(READING["penalty"], "stacked").play()
 
 
 @pytest.mark.usefixtures("recorded")
@@ -488,11 +442,6 @@ def test_a_combination_is_padded_if_all_its_parts_say_so():
 
 
 # --- what is not changed behind a function's back --------------------------------------------
-
-
-def test_weights_of_any_sum_need_the_methods_word():
-    doubled = Method(reweigh=lambda c, w: 2 * w, any_sum=True)
-    assert differ(simulate(doubled).play(), simulate(Method()).play())
 
 
 @both_backends
@@ -622,26 +571,6 @@ def test_a_method_may_call_the_functions_of_another_one():
     assert state.between(twice(0.1), twice(0.2)) == "mu"
 
 
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedcurv", "moon", "fedau", "contribution"])
-def test_a_method_without_state_is_not_refused(name):
-    simulation = simulate(methods(name))
-    watch = state.Watch(simulation.engine)
-    simulation.play()
-    watch.check()
-
-
-def test_methods_with_other_data_in_each_call_differ():
-    made = [Method(weigh=with_closure(), penalty=lambda s, a=a: a) for a in (1, 2)]
-    assert state.between(*made)
-    assert not state.between(made[0], made[0])
-
-
-def test_whole_numbers_are_told_by_their_type():
-    cohort = SimpleNamespace(clients=[0, 1], population=6)
-    with pytest.raises(rules.MistakeError, match=r"of int64, not .* floating"):
-        rules.weights(torch.ones(2, dtype=int), cohort)
-
-
 class OwnNetwork(nn.Module):
     """A network whose logits have a factor."""
 
@@ -674,15 +603,6 @@ class FollowingMeans(OwnNetwork):
     def factor(self, x):
         self.mean = 0.9 * self.mean + 0.1 * x.detach().mean()
         return 1 + self.mean
-
-
-class KeepingTheFirst(OwnNetwork):
-    def begin(self):
-        self.first = []
-
-    def factor(self, x):
-        self.first = self.first or [x.shape[-1] + len(x)]
-        return self.first[0]
 
 
 class HiddenBuffer(OwnNetwork):
@@ -760,14 +680,14 @@ class Recurrent(OwnNetwork):
         return 1 + self.layer(x[:, :1, 0, 0])[0]
 
 
-def watched(method, backend="loop", build=None, **protocol):
+def watched(method, backend="loop", **protocol):
     """A run of a method to its end, as a stage plays it."""
-    made = simulate(method, backend, **({"build": build} if build else {}), **protocol)
-    *_, last = rounds(made.engine, made.run, [])
-    return last
+    made = simulate(method, backend, **protocol)
+    made.finish()
+    return made.run
 
 
-KEEPS = [CountingCalls, FollowingMeans, KeepingTheFirst, HiddenBuffer, DrawingFromNumpy]
+KEEPS = [CountingCalls, FollowingMeans, HiddenBuffer, DrawingFromNumpy]
 KEEPS += [DrawingUnseeded, NumpyWeights]
 
 
@@ -819,7 +739,6 @@ DRAWING = {
     "Python": Method(loss=lambda s: mixed(s, random.random(), turned(s))),
     "PyTorch": Method(loss=lambda s: mixed(s, 0.5, torch.randperm(len(s.y)))),
     "without effect": Method(weigh=lambda c: by_samples(c) if np.random.rand() < 2 else None),
-    "system": Method(rate=lambda s: {"head.bias": s.lr * int.from_bytes(os.urandom(7))}),
     "unseeded": Method(
         correct=lambda s, g: {n: t + 1e-9 * np.random.default_rng().random() for n, t in g.items()}
     ),

@@ -136,12 +136,6 @@ def test_one_client_moves_the_server_by_no_more_than_the_norm_by_the_cohort():
     assert 0 < float(moved.norm()) <= 0.1 + 1e-12
 
 
-def test_feddf_needs_data_of_the_server():
-    bare = replace(uneven(SIZES), server=uneven(SIZES).server[:0])
-    with pytest.raises(UsageError, match="server_data"):
-        engine(methods("feddf"), 1, bare)
-
-
 def test_ccvr_by_predictions_reads_no_label_and_is_ccvr_where_all_are_right():
     """Of one model, on the same images with labels that it predicts, and with others."""
     data = uneven(SIZES)

@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from conftest import (
+    BACKENDS,
     HAND,
     IMAGE_MODELS,
     IMAGE_SHAPES,
@@ -46,14 +47,10 @@ def test_a_model_gives_features_and_logits_of_any_datasets_images(name, shape):
     assert features.shape == (2, model.head.in_features)
     assert logits.shape == (2, 10)
     torch.testing.assert_close(logits, model.head(features))
+    heads = [n for n, _ in model.named_parameters() if not n.startswith("body.")]
+    assert heads == ["head.weight", "head.bias"]
     assert all(w.is_floating_point() for w in state_of(model).values())
     assert isinstance(source.literal(f"models.{name}", "WEIGHTS"), dict)
-
-
-@every_model
-def test_the_classifiers_parameters_begin_with_head(name):
-    heads = [n for n, _ in made(name).named_parameters() if not n.startswith("body.")]
-    assert heads == ["head.weight", "head.bias"]
 
 
 @every_model
@@ -68,21 +65,17 @@ def test_weights_are_drawn_from_the_seed_alone(name):
     assert not torch.equal(one["head.weight"], other["head.weight"])
 
 
-@pytest.mark.parametrize("name", slow_but(SMALL_MODELS, IMAGE_MODELS))
+@every_model
 def test_a_model_trains_alike_in_both_backends(name):
     random = torch.Generator().manual_seed(0)
     clients = [
         (torch.randint(0, 256, (n, *SHAPE), generator=random).byte(), torch.arange(n))
         for n in (4, 5)
     ]
-    protocol = HAND | {"lr": 1e-4, "batch": 5}
+    data, protocol = federated(clients, 10, 1), HAND | {"lr": 1e-4, "batch": 5}
     runs = [
-        simulate(
-            *(Method(), backend, federated(clients, 10, 1)),
-            lambda seed: models.build(name, SHAPE, 10, seed=seed),
-            **protocol,
-        ).play()
-        for backend in ("loop", "stacked")
+        simulate(Method(), backend, data, lambda seed: made(name, seed), **protocol).play()
+        for backend in BACKENDS
     ]
     assert_same(*runs, rtol=1e-6, atol=1e-8)
 
@@ -98,14 +91,12 @@ def test_a_model_trains_alike_in_both_backends(name):
         ("mobilenet", SHAPE, 10, 3_217_226),
         ("resnet8", SHAPE, 10, 78_042),
         ("fedavg_cnn", SHAPE, 10, 2_156_490),
-        ("fedavg_cnn", SHAPE, 100, 2_202_660),
         ("fedavg_cnn", (1, 28, 28), 10, 1_663_370),
         ("femnist_cnn", (1, 28, 28), 62, 1_690_046),
         ("vgg11", SHAPE, 10, 9_354_378),
         ("vgg11", SHAPE, 100, 9_377_508),
         # worked out; BatchNorm has two numbers for each of 4,224 maps
         ("vgg16", SHAPE, 10, 14_781_642),
-        ("vgg16", SHAPE, 62, 14_788_350),
         ("vgg16_bn", SHAPE, 10, 14_781_642 + 2 * 4224),
     ],
 )
@@ -123,11 +114,6 @@ def test_resnet18_is_torchvisions():
     theirs.load_state_dict(ours.body.state_dict(), strict=False)
     x = torch.rand(2, *SHAPE)
     torch.testing.assert_close(ours(x)[0], theirs(x))
-
-
-def test_an_unknown_model_names_the_nearest():
-    with pytest.raises(UsageError, match="did you mean resnet18"):
-        made("resnt18")
 
 
 # --- weights ---------------------------------------------------------------------------------
@@ -218,17 +204,6 @@ def test_missing_weights_are_named(tmp_path):
         made("cnn", weights=tmp_path / "none.pth")
 
 
-def test_weights_cannot_run_code(tmp_path):
-    class Touches:
-        def __reduce__(self):
-            return (tmp_path / "evil").touch, ()
-
-    torch.save({"0.weight": Touches()}, tmp_path / "weights.pth")
-    with pytest.raises(Exception, match=r"[Ww]eights"):
-        made("cnn", weights=tmp_path / "weights.pth")
-    assert not (tmp_path / "evil").exists()
-
-
 @pytest.mark.parametrize("name", ["vgg16", "vgg16_bn"])
 def test_vggs_convolutions_are_torchvisions(name):
     from torchvision import models as theirs
@@ -271,7 +246,7 @@ def test_the_stack_leaves_padding_out_of_a_teachers_batch_statistics():
 
     runs = [
         simulate(methods("fedntd"), backend, build=build, smallest_batch=2).play(2)
-        for backend in ("loop", "stacked")
+        for backend in BACKENDS
     ]
     assert_same(*runs, rtol=1e-7, atol=1e-9)
 

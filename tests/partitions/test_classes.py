@@ -58,14 +58,6 @@ def test_samples_of_a_class_are_dealt_out_at_random():
         assert np.ptp(of_class) > 1000  # of 2,000: twenty samples in a row span 200
 
 
-def test_a_partition_depends_on_the_names_alone():
-    one, other, third = (made(CIFAR10, 100, "5", "x", seed) for seed in (0, 0, 1))
-    assert all(map(np.array_equal, one.members, other.members))
-    assert not np.array_equal(one.counts, third.counts)
-    again = classes.draw(CIFAR10, 10, 100, "fedntd", "5", "x", 0)
-    assert all(map(np.array_equal, one.members, again.members))
-
-
 @pytest.mark.parametrize(
     ("labels", "clients", "number", "says"),
     [

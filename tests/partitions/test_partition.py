@@ -1,13 +1,23 @@
 """Who gets which samples: `fedgrid partition`."""
 
+from functools import partial
 from hashlib import sha256
 from itertools import product
 
 import numpy as np
 import pytest
 
-from fedgrid.federation.members import Partition, fits, read_partition, write_partition
-from fedgrid.partitions import dirichlet, iid, match_name, odd, parse_name, shards, write_label
+from fedgrid.federation.members import Partition, fits
+from fedgrid.partitions import (
+    classes,
+    dirichlet,
+    iid,
+    match_name,
+    odd,
+    parse_name,
+    shards,
+    write_label,
+)
 from fedgrid.partitions._restarts import AT_ONCE, Draws
 from fedgrid.partitions.dirichlet import RECIPES
 from fedgrid.runtime.names import UsageError
@@ -84,12 +94,9 @@ def test_every_sample_has_exactly_one_client_and_counts_are_those_of_the_members
         assert (found.counts >= 0).all()
 
 
-def of_recipe(recipe: str):
-    return lambda *names: made(recipe, 0.1, *names)
-
-
-DRAWS = {recipe: of_recipe(recipe) for recipe in RECIPES}
+DRAWS = {recipe: partial(made, recipe, 0.1) for recipe in RECIPES}
 DRAWS |= {
+    "classes": lambda *names: classes.draw(LABELS, 10, 20, "fedntd", "5", *names),
     "iid": lambda *names: iid.draw(LABELS, 10, 3, "", "", *names),
     "odd": lambda *names: odd.draw(LABELS, 10, 3, "fedntd", "2", *names),
     "shards": lambda *names: shards.draw(LABELS, 10, 20, "balanced", 2, *names),
@@ -269,33 +276,18 @@ def test_draws_that_succeed_late_are_not_hopeless(clients, alpha, classes):
     assert late > 1
 
 
-def test_balanced_has_the_counts_of_its_first_good_draw(monkeypatch):
-    """The reference keeps the counts of all draws, as this recipe did at first."""
-    first = []
+def test_balanced_does_not_depend_on_the_parts_of_its_draws(monkeypatch):
+    """The counts of a draw are made again, in parts, when it is the first good one of many."""
     for seed in range(6):
-        totals = np.random.default_rng(seed).integers(55, 65, 6)
-        rng, other = (np.random.default_rng(seed) for _ in range(2))
-        monkeypatch.setattr(dirichlet, "CELLS", 12 * 50 * seed)  # parts of 1, 50, 100 draws
-        number, expected = balanced_with_all_counts(totals, 12, 0.12, rng)
-        found = dirichlet.balanced(totals, 12, 0.12, other)
-        np.testing.assert_array_equal(found, expected)
-        assert rng.random() == other.random()
-        first.append(number)
-    assert len({*first}) > 3
-
-
-def balanced_with_all_counts(totals, clients, alpha, rng) -> tuple[int, np.ndarray]:
-    """The number of the first good draw, and its counts."""
-    while True:
-        sizes, pieces = np.zeros((AT_ONCE, clients), np.int64), []
-        for total in totals:
-            shares = rng.standard_gamma(alpha, sizes.shape, np.float32)
-            shares = shares * (sizes < totals.sum() / clients)
-            pieces.append(dirichlet.cut(shares + (shares.sum(1) == 0)[:, None], total))
-            sizes += pieces[-1]
-        good = np.flatnonzero(sizes.min(1) >= 10)
-        if len(good):
-            return good[0], np.stack([piece[good[0]] for piece in pieces], axis=1)
+        totals, found = np.random.default_rng(seed).integers(55, 65, 6), []
+        for rows in (1, 50, AT_ONCE):
+            monkeypatch.setattr(dirichlet, "CELLS", 12 * rows)
+            rng = np.random.default_rng(seed)
+            counts = dirichlet.balanced(totals, 12, 0.12, rng)
+            assert (counts.sum(0) == totals).all()
+            assert counts.sum(1).min() >= 10
+            found.append((counts.tolist(), rng.random()))
+        assert found[0] == found[1] == found[2]
 
 
 # --- many clients ----------------------------------------------------------------------------
@@ -320,15 +312,3 @@ def test_classwise_draws_as_with_sums_over_all_clients(seed):
     one, other = (draw(totals, 40, 0.3, rng) for draw, rng in zip(drawn, rngs, strict=True))
     np.testing.assert_array_equal(one, other)
     assert rngs[0].random() == rngs[1].random()
-
-
-# --- files -----------------------------------------------------------------------------------
-
-
-@recipes
-def test_what_was_written_is_read(recipe, tmp_path):
-    found = made(recipe)
-    write_partition(found, tmp_path / "new" / "made.npz")
-    read = read_partition(tmp_path / "new" / "made.npz")
-    assert same(found, read)
-    assert np.array_equal(found.counts, read.counts)

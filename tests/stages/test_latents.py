@@ -20,7 +20,6 @@ from fedgrid.study.protocol import STAGES
 
 SIZES = (1, 2, 5, 10, 0)
 PROTOCOL = protocol.PROTOCOL | {"clients": len(SIZES), "batch": 4, "momentum": 0.9, "lr": 0.1}
-FEW = {"LIMIT": 20, "BETWEEN": 10}
 FLOPS = [f"flops/encoder=client/f={f}" for f in autoencoder.FACTORS]
 
 
@@ -90,8 +89,8 @@ def test_a_fit_goes_on_until_the_share_is_explained(tmp_path, caplog):
 
 
 def test_a_fit_that_cannot_be_reached_ends_and_is_named(data, tmp_path, monkeypatch, caplog):
-    for name, value in FEW.items():
-        monkeypatch.setattr(autoencoder, name, value)
+    monkeypatch.setattr(autoencoder, "LIMIT", 20)
+    monkeypatch.setattr(autoencoder, "BETWEEN", 10)
     steps, descend = [], autoencoder.descend
     monkeypatch.setattr(autoencoder, "descend", lambda *a: (steps.append(len(a[2])), descend(*a)))
     found = encoded(tmp_path, autoencoder_fit=0.99999)

@@ -12,6 +12,7 @@ import pytest
 
 from fedgrid.runtime import files
 from fedgrid.runtime.code import own_data
+from fedgrid.study.protocol import AXES
 
 pytestmark = [
     pytest.mark.slow,
@@ -139,14 +140,10 @@ def test_while_a_runs_results_are_written(small, ready):
 
 
 def test_while_a_table_is_written(small, ready, tmp_path):
-    table = tmp_path / "runs.csv"
-    table.write_text("a,b\n" + "1,2\n" * 10_000)
-    place = small("4k")
-    block = [{"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1"}]
-    grid = str([{**block[0], "method": ["fedsls"], "seed": [0]}]).replace("'", '"')
-    grid = grid.replace('"fedsls-quick"', '["fedsls-quick"]').replace('"digits"', '["digits"]')
-    grid = grid.replace('"dir0.1"', '["dir0.1"]')
-    protocols = '{"fedsls-quick": {"rounds": 40, "tail": 10, "recipe": "classwise", "clients": 20}}'
+    place, values = small("4k"), ("fedsls-quick", "digits", "dir0.1", "fedsls", 0)
+    grid = json.dumps([{axis: [value] for axis, value in zip(AXES, values, strict=True)}])
+    fields = {"rounds": 40, "tail": 10, "recipe": "classwise", "clients": 20}
+    protocols = json.dumps({"fedsls-quick": fields})
     command = ("collect", "partition", grid, "--protocols", protocols, "--results", ready)
     done = stage(*command, "--out", tmp_path / "partitions.csv")
     assert done.returncode == 0, done.stderr
