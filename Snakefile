@@ -28,7 +28,7 @@ include: "workflow/rules/report.smk"
 
 # Snakemake runs this once, after the last job; neither in jobs nor with --dry-run.
 onsuccess:
-    if not invocation.is_silent:
+    if not invocation.is_silent and not invocation.has_storage:
         from fedgrid.report._shown import print_made
 
         print_made(invocation.targets, plan.studies, config["study"])

@@ -4,7 +4,8 @@ A block of `sh` is run as it stands, in a copy of the project and after the bloc
 files that a page shows with a title are written. A block of `{ .sh .plan }` takes too long, or
 needs what a test does not have: its commands are planned in this process, as are those of README.md
 and CONTRIBUTING.md, and by Snakemake itself with `-m exhaustive`. The blocks of `{ .python .run }`
-of a page are one session. One of `{ .sh .slurm }` is planned here, and run by `tests/slurm`.
+of a page are one session. One of `{ .sh .slurm }` is planned here, and run by `tests/slurm`; one
+of `{ .sh .storage }` is planned here, and its options are those of `test_storage.py`.
 """
 
 import os
@@ -118,7 +119,8 @@ def test_the_commands_of_a_page_work(page, tmp_path, monkeypatch):
 def test_snakemake_plans_the_commands_of_a_page(page, tmp_path):
     project = copy_for_readers(tmp_path)
     for one in blocks(page):
-        follow(one, project, BY_SNAKEMAKE + OTHERS)
+        if "storage" not in one.classes:  # it would ask the storage
+            follow(one, project, BY_SNAKEMAKE + OTHERS)
 
 
 def copy_for_readers(folder: Path) -> Path:
@@ -188,7 +190,7 @@ def say(command: list[str], place: Path, **more: str) -> None:
 
 @pytest.mark.parametrize("page", WITH_COMMANDS)
 def test_every_block_says_whether_it_is_run(page):
-    assert {one.classes for one in blocks(page, "sh")} <= {(), ("plan",), ("slurm",)}
+    assert {one.classes for one in blocks(page, "sh")} <= {(), ("plan",), ("slurm",), ("storage",)}
 
 
 # -- names ----------------------------------------------------------------------------------------

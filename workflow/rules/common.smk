@@ -38,7 +38,7 @@ if workflow.is_main_process and (sentence := describe_old_packages()):
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
 from fedgrid.plan.asked import code_of, name_inputs
-from fedgrid.plan.configuration import beside, make_plan, variables
+from fedgrid.plan.configuration import ARRAYS, WRITERS, beside, make_plan, variables
 from fedgrid.plan.experiments import Experiments
 from fedgrid.plan.invocation import Invocation
 from fedgrid.plan.opening import describe_made, describe_study

@@ -17,11 +17,9 @@ rule data:
     output:
         multiext(
             "results/data/{dataset}/",
-            "train_images.npy",
-            "train_labels.npy",
-            "test_images.npy",
-            "test_labels.npy",
+            *ARRAYS,
             "meta.json",
+            *(WRITERS if runs.has_storage else ()),
         ),
     log:
         "results/logs/data/{dataset}.log",
@@ -36,7 +34,9 @@ rule data:
         "data: {wildcards.dataset}"
     shell:
         'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid data {wildcards.dataset:q} --out {params.out:q} --log {log:q}"
+        " -m fedgrid data {wildcards.dataset:q} --out {params.out:q} --log {log:q}" + (
+            " && touch {output:q}" if runs.has_storage else ""
+        )
 
 
 rule weights:

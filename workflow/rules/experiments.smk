@@ -15,7 +15,7 @@ rule originals:
         runtime=growing(30),
     params:
         setting=experiments.setting("fidelity"),
-        inputs=lambda w, input: [f"{n}={Path(p).parent}" for n, p in input.items()],
+        inputs=lambda w, input: [f"{n}={Path(p[0]).parent}" for n, p in input.items()],
         code=code_of("experiments.fidelity.originals"),
     message:
         "originals: the images of {wildcards.study}'s fidelity study ({wildcards.scale} scale)"

@@ -36,7 +36,10 @@ rule pretrain:
     input:
         unpack(in_one_sentence(runs.inputs("data", "partition", "weights"))),
     output:
-        temp(directory(f"results/pretrain/{CELL}")),
+        # Some storages have no folders.
+        temp(f"results/pretrain/{CELL}.tar")
+        if runs.has_storage
+        else temp(directory(f"results/pretrain/{CELL}")),
     log:
         f"results/logs/pretrain/{CELL}.log",
     cache: True

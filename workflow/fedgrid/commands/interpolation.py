@@ -30,6 +30,7 @@ from pathlib import Path
 
 from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.runtime import cli, records
+from fedgrid.runtime.synced import synced
 from fedgrid.stages.interpolation import interpolate
 from fedgrid.study import command
 from fedgrid.study.jobs import run_of_stage
@@ -51,7 +52,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     out = asked.out or asked.results / "interpolation" / f"{name}.csv"
     checkpoint = asked.checkpoint or asked.results / "checkpoints/runs" / f"{name}.safetensors"
     machine = command.Machine(asked.device, "loop", asked.threads)
-    interpolate(run, paths, checkpoint, asked.results, out, machine)
+    with synced(checkpoint):
+        interpolate(run, paths, checkpoint, asked.results, out, machine)
     return command.describe_work("interpolation", run, paths, out)
 
 

@@ -15,7 +15,7 @@ A warning names clients that hold most of the weight if they are few, and client
 finite.
 """
 
-from fedgrid.runtime import cli, records
+from fedgrid.runtime import cli, files, records
 from fedgrid.stages.saliency import encode
 from fedgrid.study import command
 from fedgrid.study.paths import input_paths
@@ -27,7 +27,9 @@ def main(arguments: list[str] | None = None) -> records.Work:
     run = command.resolve_run(asked, "saliency")
     out = asked.out or asked.results / input_paths(run)["saliency"]
     paths = command.find_inputs(asked, run, "data", "partition", "pretrain")
-    encode(run, paths, out, command.Machine(asked.device, "loop", asked.threads))
+    machine = command.Machine(asked.device, "loop", asked.threads)
+    with files.unpacked(paths["pretrain"]) as models:
+        encode(run, {**paths, "pretrain": models}, out, machine)
     return command.describe_work(
         "saliency", run, paths, out, *map(out.with_suffix, (".csv", ".json"))
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.runtime import cli, records
+from fedgrid.runtime.synced import synced
 from fedgrid.runtime.watch import trackers
 from fedgrid.stages.train import SAVE_EVERY, train
 from fedgrid.study import command
@@ -42,9 +43,9 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     kept = asked.out / "checkpoint" if asked.out else kept
     places = out, asked.checkpoint or kept
     told = trackers.asked_for(asked, name)
-    written = train(
-        run, paths, *places, command.choose_machine(asked), asked.save_every, asked.results, told
-    )
+    machine = command.choose_machine(asked)
+    with synced(places[1]):
+        written = train(run, paths, *places, machine, asked.save_every, asked.results, told)
     return command.describe_work("train", run, paths, *written) if written else None
 
 

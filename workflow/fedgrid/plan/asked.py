@@ -56,7 +56,7 @@ def shorten(plan: Plan, given: str | list[str]) -> str | list[str]:
 def name_inputs(wildcards, input) -> list[str]:
     """Return the inputs of a job as NAME=PATH; a dataset is given by its folder."""
     return [
-        f"{name}={Path(path).parent if name == 'data' else path}"
+        f"{name}={Path(path[0]).parent if name == 'data' else path}"
         for name, path in input.items()
         if name != "first"  # it is found by its key
     ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgrid.plan.invocation import Invocation
+from fedgrid.runtime import synced
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import UsageError, within
 from fedgrid.runtime.places import PACKAGE
@@ -31,6 +32,11 @@ from fedgrid.study.reading import (
 from fedgrid.study.records import Study
 
 WHOLE = "results/studies/{study}/{scale}"  # the products of a study, and its experiments
+
+# What a decoded dataset consists of. In a storage all of it is declared, with an empty file for
+# what a dataset does not have; elsewhere meta.json stands for all, and the others lie beside it.
+ARRAYS = ("train_images.npy", "train_labels.npy", "test_images.npy", "test_labels.npy")
+WRITERS = ("train_writers.npy", "test_writers.npy")
 
 # The rules of Snakemake that belong to no study.
 RULES = (
@@ -64,6 +70,11 @@ class Plan:
     def experiments_folder(self) -> str:
         """The folder of experiments, which depend on no axis but the datasets."""
         return WHOLE + self.grid.part("dataset")
+
+    def data_files(self, dataset: str) -> list[str]:
+        """Return the files of a decoded dataset on which others depend."""
+        others = (*ARRAYS, *WRITERS) if self.snakemake.has_storage else ()
+        return [f"results/data/{dataset}/{name}" for name in ("meta.json", *others)]
 
     @property
     def current_folder(self) -> str:
@@ -160,6 +171,7 @@ def variables(plan: Plan) -> dict[str, str]:
         "FEDGRID_COMPILE": config.get("compile", "auto"),
         "FEDGRID_TRACK": ",".join(trackers.chosen(config.get("log"))),
         "FEDGRID_DATA": config["data_root"],
+        synced.VARIABLE: config.get("checkpoints") or "",
         "FEDGRID_KEEP_STATE_GB": str(config.get("keep_state_gb", 1)),
         STATES_READ: json.dumps(plan.grid.blocks_of_kind("interpolation")),
         "FEDGRID_WARM": str(os.getpid() if is_warm else ""),

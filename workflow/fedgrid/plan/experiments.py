@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from snakemake.io import ancient
+from snakemake.io import ancient, local
 
 from fedgrid.plan.asked import per_job, shorten
 from fedgrid.plan.configuration import Plan, path_from_here
@@ -37,9 +37,9 @@ class Experiments:
         model = self.find_setting(module.partition(".")[0], wildcards)[network]
         return source.fingerprint(f"experiments.{module}", f"models.{model}")
 
-    def images(self, wildcards) -> dict[str, str]:
+    def images(self, wildcards) -> dict[str, list[str]]:
         names = self.find_setting("fidelity", wildcards)["images"]
-        return {name: f"results/data/{name}/meta.json" for name in names}
+        return {name: self.plan.data_files(name) for name in names}
 
     @per_job
     def weights(self, network: str, wildcards) -> dict[str, str]:
@@ -56,14 +56,15 @@ class Experiments:
             for seed in range(seeds)
         }
 
-    def maps_by_name(self, wildcards) -> str | list[str]:
+    def maps_by_name(self, wildcards, input) -> str | list[str]:
         """Return the maps as NAME=PATH, for the command line."""
-        return shorten(self.plan, [f"{name}={path}" for name, path in self.maps(wildcards).items()])
+        named = zip(self.maps(wildcards), input.maps, strict=True)
+        return shorten(self.plan, [f"{name}={path}" for name, path in named])
 
     def file(self, study: str, scale: str, text: str) -> str:
         """Return the table of a source, such as fidelity/scores: a kept one if none is made yet."""
         if kept := self.kept_file(study, scale, text):
-            return ancient(str(path_from_here(kept)))
+            return ancient(local(str(path_from_here(kept))))
         return f"{self.plan.experiments_folder}/{text}.csv".format(study=study, scale=scale)
 
     def kept_file(self, study: str, scale: str, text: str) -> Path | None:

@@ -53,6 +53,17 @@ class Invocation:
         if sentence and self._workflow.is_main_process and not self._workflow.remote_exec:
             logging.getLogger(remaining.LOGGER).log(level, sentence)
 
+    @property
+    def has_storage(self) -> bool:
+        """Whether results lie in a storage such as S3: here are only copies of what a job needs."""
+        settings = self._workflow.storage_settings
+        return bool(settings and settings.default_storage_provider)
+
+    def place_of(self, path: str) -> str:
+        """Return where a result is: its path, or its address in a storage."""
+        prefix = self._workflow.storage_settings.default_storage_prefix if self.has_storage else ""
+        return f"{prefix.rstrip('/')}/{path}" if prefix else path
+
     def is_grouped(self, stage: str) -> bool:
         return self._workflow.get_rule(self.rules[stage]).group is not None
 

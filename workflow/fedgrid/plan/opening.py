@@ -29,9 +29,11 @@ def describe_made(plan: Plan, targets: Iterable[str]) -> str:
     a product in several formats one is named.
     """
     files = [name_file(plan, target) for target in [*targets] or ["all"]]
-    made = [path for path in files if Path(path).is_file()]
+    is_there = plan.snakemake.has_storage
+    made = [path for path in files if is_there or Path(path).is_file()]
     products = groupby(sorted(made, key=rank), key=lambda path: Path(path).with_suffix(""))
-    return f"Open {list_some([next(of) for _, of in products], MOST)}" if made else ""
+    first = [plan.snakemake.place_of(next(of)) for _, of in products]
+    return f"Open {list_some(first, MOST)}" if made else ""
 
 
 def name_file(plan: Plan, target: str) -> str:

@@ -12,7 +12,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from snakemake.io import ancient
+from snakemake.io import ancient, local
 
 from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.partitions import (
@@ -88,7 +88,11 @@ class Runs:
         paths, wanted = input_paths(run), [name for name in names if name != "needs"]
         wanted += list_needed_stages(run) if "needs" in names else []
         found = {name: input_file(name, paths[name]) for name in wanted if name in paths}
-        first = self.first_name(run) if "needs" in names else None
+        if "data" in found:
+            found["data"] = self.plan.data_files(run["dataset"])
+        if "pretrain" in found and self.has_storage:
+            found["pretrain"] += ".tar"
+        first = self.first_name(run) if "needs" in names and not self.has_storage else None
         return found | ({"first": FILES["metrics"].format(**first)} if first else {})
 
     def check_state(self, run: Run) -> None:
@@ -115,7 +119,11 @@ class Runs:
                 is_merged = held_fields(names["held"]).get("merge")
                 check_merged(partition, dataset, clients, writers, is_merged)
             self.say_once(describe_clients(partition, dataset, clients, writers))
-        return {"data": f"results/data/{dataset}/meta.json"}
+        return {"data": self.plan.data_files(dataset)}
+
+    @property
+    def has_storage(self) -> bool:
+        return self.plan.snakemake.has_storage
 
     @remember_answers
     def say_once(self, sentence: str, *level: int) -> None:
@@ -128,7 +136,7 @@ class Runs:
         """
         is_made = Path(f"results/data/{wildcards.dataset}/meta.json").exists()
         sentence = "" if is_made else self.find_missing(wildcards.dataset)
-        if sentence and self.plan.snakemake.will_run:
+        if sentence and self.plan.snakemake.will_run and not self.has_storage:
             raise UsageError(sentence)
         if sentence:
             say_last(f"warning: {sentence}")
@@ -161,7 +169,8 @@ class Runs:
         if this command forces it.
         """
         names = dict(wildcards.items())
-        if not (first := self.first_name(self.resolve(wildcards))):
+        first = None if self.has_storage else self.first_name(self.resolve(wildcards))
+        if not first:
             return False
         if forced.is_forced("train", [path.format(**names) for path in FILES.values()]):
             return False
@@ -180,7 +189,11 @@ class Runs:
             return None
         run = self.resolve_names(names)
         entry = find_kept(index, kind, run)
-        return None if entry and is_finished(kind, run, Path("results")) else entry
+        return None if entry and self.is_here(kind, run) else entry
+
+    def is_here(self, kind: str, run: Run) -> bool:
+        """Whether results/ has a run's output of a kind; what a storage has is not looked at."""
+        return not self.has_storage and is_finished(kind, run, Path("results"))
 
     def tell_others(self, kind: str, study: str, scale: str, runs: list[Names]) -> None:
         """Say which of these runs are kept with other data or settings, and are trained."""
@@ -190,7 +203,7 @@ class Runs:
                 continue
             run = self.resolve_names(key)
             reason = find_other(index, kind, run)
-            if reason and not is_finished(kind, run, Path("results")):
+            if reason and not self.is_here(kind, run):
                 others[RUN.format(**names)] = reason
         for sentence in describe_others(study, scale, others):
             self.say_once(sentence, WARNING)
@@ -247,15 +260,15 @@ def growing(amount: int | Asked) -> Asked:
 
 
 def input_file(name: str, path: str) -> str:
-    """Return the input file for Snakemake: for a dataset its meta.json.
+    """Return the input file for Snakemake.
 
     Published weights never expire. Weights of your own have a path below this folder if possible.
     """
     if Path(path).is_absolute():
-        return str(path_from_here(Path(path)))
+        return local(str(path_from_here(Path(path))))
     if name == "weights":
         return ancient(f"results/{path}")
-    return f"results/{path}/meta.json" if name == "data" else f"results/{path}"
+    return f"results/{path}"
 
 
 def count_writers(dataset: str) -> int | None:

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from snakemake.io import ancient
+from snakemake.io import ancient, local
 
-from fedgrid.plan.asked import per_job, write_in_file
+from fedgrid.plan.asked import Asked, asked, per_job, write_in_file
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.plan.runs import Runs
 from fedgrid.runtime.hashes import hash_facts
@@ -29,16 +29,20 @@ class Tables:
         place = place_of_table(wildcards)
         kept_tables = [INDEX, f"{kind}.csv"] if self.kept_ids(kind, *place) else []
         folder = path_from_here(Path(store_folder(*place[:2])))
-        return self.run_files(kind, *place) + [ancient(str(folder / n)) for n in kept_tables]
+        return self.run_files(kind, *place) + [ancient(local(str(folder / n))) for n in kept_tables]
 
     def run_files(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
         """Return the files of one kind of those of a grid's runs that are not kept."""
         protocols = self.plan.grid.list_protocols(self.plan.grid.narrow_blocks(study, scale, grid))
-        paths = (
+        paths = [
             collected_path(kind, run, protocols[run["protocol"]])
             for run in self.plan.grid.runs(study, scale, grid)
             if not self.runs.kept_entry(kind, study, scale, tuple(run.items()))
-        )
+        ]
+        if (
+            self.runs.has_storage and kind == "runs"
+        ):  # the table reads the summaries beside them, too
+            paths += [path.replace("metrics.csv", "summary.json") for path in paths]
         return [f"results/{path}" for path in dict.fromkeys(paths)]
 
     @remember_answers
@@ -55,13 +59,21 @@ class Tables:
                 found[int(entry["id"])] = find_changed_code(entry, self.runs.resolve_names(names))
         return [f"{number}={found[number]}".removesuffix("=") for number in sorted(found)]
 
-    @per_job
-    def arguments(self, kind: str, wildcards) -> str:
+    def arguments(self, kind: str) -> Asked:
         """Return the path of a file with the arguments of the command that are about the grid.
 
-        The file is written when the table is planned, unless nothing is to be run.
+        The file is written when the table is planned, unless nothing is to be run. In a storage the
+        inputs are copies, in a folder of results that the output's path tells.
         """
-        return write_in_file(self.plan, self.words(kind, *place_of_table(wildcards)))
+
+        @asked
+        def find(wildcards, output) -> str:
+            words = self.words(kind, *place_of_table(wildcards))
+            folder = Path(output[0]).parents[len(Path(self.plan.folder).parts)]
+            where = [] if folder == Path("results") else ["--results", str(folder)]
+            return write_in_file(self.plan, words + where)
+
+        return find
 
     def words(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
         """Return the blocks of a grid, what the command reads of the protocols, and kept runs."""

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from filelock import FileLock, Timeout
 
@@ -37,6 +38,29 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def packed(path: Path) -> Iterator[Path]:
+    """A folder to write into: `path`, or for a path that ends with .tar what it then contains."""
+    if path.suffix != ".tar":
+        yield path
+        return
+    folder = path.with_suffix("")
+    yield folder
+    shutil.make_archive(str(folder), "tar", folder)
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """The folder `path`, or for an archive a temporary folder with what it contains."""
+    if path.suffix != ".tar":
+        yield path
+        return
+    with TemporaryDirectory(dir=path.parent) as folder:
+        shutil.unpack_archive(path, folder, filter="data")
+        yield Path(folder)
 
 
 @contextmanager

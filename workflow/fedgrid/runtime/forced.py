@@ -37,8 +37,9 @@ def told() -> dict[str, Any]:
 
 def is_forced(stage: str, outputs: Iterable[str | Path]) -> bool:
     """Whether a job of a stage is forced, by its stage or by one of its outputs."""
-    about, paths = told(), map(os.path.relpath, outputs)
-    return stage in about.get("stages", ()) or not {*paths}.isdisjoint(about.get("files", ()))
+    about, paths = told(), [f"/{os.path.relpath(path)}" for path in outputs]
+    ends = tuple(f"/{file}" for file in about.get("files", ()))  # a storage's copies end so, too
+    return stage in about.get("stages", ()) or any(path.endswith(ends) for path in paths)
 
 
 def has_begun(checkpoint: Path) -> bool:
