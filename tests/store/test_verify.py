@@ -18,7 +18,7 @@ from fedgrid.commands import verify as verify_module
 from fedgrid.runtime import files, machine, records
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
-from fedgrid.store import again, verifying
+from fedgrid.store import trained_again, verifying
 from fedgrid.study import sizes
 from fedgrid.study.grid import read_grid
 from fedgrid.study.jobs import memory_mb
@@ -399,18 +399,18 @@ MADE = {"device": "A", "versions": {"torch": "2.8"}, "code": "a"}
     ],
 )
 def test_what_has_changed_since_is_told(now, found, said):
-    assert again.sentence(found, again.others(MADE, MADE | now)) == said
+    assert trained_again.sentence(found, trained_again.others(MADE, MADE | now)) == said
 
 
 def test_tables_differ_from_their_first_round_on(tmp_path):
     one, other = tmp_path / "clients.csv", tmp_path / "other.csv"
     one.write_text("round,client,a,b\n0,0,1,2\n0,1,1,2\n4,0,1,nan\n8,0,1,2\n")
     other.write_text("round,client,a,b\n0,0,1,2\n0,1,1,2.5\n4,0,1,nan\n8,0,4,2\n")
-    assert again.of_table(one, other) == (
+    assert trained_again.of_table(one, other) == (
         "clients.csv differs from round 0 on, in this round by 0.5 in b, in the last one by 3 in a"
     )
     other.write_text("round,client,a,b\n0,0,1,2\n0,1,1,2\n4,0,1,3\n")
-    assert again.of_table(one, other) == (
+    assert trained_again.of_table(one, other) == (
         "clients.csv differs from round 4 on, in this round by inf in b"
     )
 
@@ -420,4 +420,4 @@ def test_tables_differ_from_their_first_round_on(tmp_path):
 )
 def test_runs_that_cannot_be_chosen_are_refused(number, said, tmp_path):
     with pytest.raises(UsageError, match=said):
-        again.chosen(tmp_path, number)
+        trained_again.chosen(tmp_path, number)

@@ -11,7 +11,7 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.study import command, sizes
 from fedgrid.study.checks import check_cohort, check_conditions, check_local, check_server_data
 from fedgrid.study.grid import Grid
-from fedgrid.study.jobs import memory_mb, model_mb, run_content, run_of_stage
+from fedgrid.study.jobs import memory_mb, run_content, run_of_stage
 from fedgrid.study.protocol import PROTOCOL, known_before
 from fedgrid.training.build import build_method, check_method
 from made import STUDIES
@@ -237,6 +237,6 @@ def test_the_memory_of_a_job_counts_the_optimisers_that_clients_keep(monkeypatch
     run = grid.resolve(NAMES | {"protocol": "kept", "method": "fedavg"})
     reset = run | {"protocol": run["protocol"] | {"optimiser_state": "reset"}}
     clients, share = run["protocol"]["clients"], run["protocol"]["participation"]
-    used_last = min(2 * model_mb(run) * clients, 1500)
-    more = 2 * model_mb(run) * 2 * clients * share + used_last
+    used_last = min(2 * 45 * clients, 1500)
+    more = 2 * 45 * 2 * clients * share + used_last
     assert memory_mb(run) - memory_mb(reset) == pytest.approx(more, abs=1)
