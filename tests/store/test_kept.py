@@ -34,7 +34,6 @@ from fedgrid.study import protocol
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.paths import COLLECTED, OF_RUN, collected_path
-from fedgrid.study.reading import read_flags
 from made import STUDIES
 from workflows import new_times_on_every_file, planned, snakemake
 
@@ -558,13 +557,6 @@ def test_a_run_in_results_of_a_field_less_has_other_settings(results):
     del summary["run"]["protocol"]["clip"]
     write(results / path_of("seconds"), summary)
     assert there("runs", results)["kept"].sum() == 3
-
-
-@pytest.mark.parametrize(
-    ("given", "found"), [("false", False), ("True", True), (False, False), ("maybe", "maybe")]
-)
-def test_a_flag_of_the_command_line_is_read(given, found):
-    assert read_flags({"kept": given, "study": "true"}) == {"kept": found, "study": "true"}
 
 
 def test_a_run_in_results_with_other_settings_is_not_kept(results, store, capsys):

@@ -187,6 +187,8 @@ def test_a_configuration_that_snakemake_read_is_read_as_it_is_written(tmp_path):
         "variants": {"v": {"fedprox": {"mu": 0.5}}},
         **{"method": "12:30", "seed": 2, "kept": False},
     }
+    flags = {"kept": "True", "warm": "maybe", "study": "true"}
+    assert read_given(flags, {}) == flags | {"kept": True}
     path.write_text("protocols: {a: {learning_rate: 1}}")
     assert said(read_given, {}, {path: {}}) == (
         "mine.yaml: protocols.a: no key is called `learning_rate`: did you mean lr?"

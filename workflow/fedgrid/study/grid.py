@@ -267,7 +267,10 @@ class Grid(Resolver):
         }
 
     def _needed(self, study: str, name: str) -> set[str]:
-        return products.list_needed_sources(study, name, self.studies[study]["products"][name])
+        entry = self.studies[study]["products"][name]
+        module = products.product_module(study, name, entry)
+        needed, possible = products.list_parameters(module, entry.get("with", {}))
+        return {key for key in entry["from"] if possible is None or key in needed}
 
     def _given(self, study: str, scale: str, name: str) -> dict[str, str]:
         given, there = self.studies[study]["products"][name]["from"], self._scale(study, scale)

@@ -59,7 +59,6 @@ class Checker:
                 self.check_metric(by)
 
     def check_name(self, kind: str, name: str) -> None:
-        """Refuse a name that stands for nothing of its kind."""
         if kind == "metric":
             self.check_metric(name)
         elif kind == "ending":
