@@ -4,7 +4,7 @@ The documentation shows them. A line has a study and one file of each of its pro
 job draws all formats of a product.
 """
 
-from fedgrid.store.drawable import list_drawable
+from fedgrid.store.keeping import list_drawable
 from fedgrid.study.grid import Grid, read_grid
 
 SCALE = "small"

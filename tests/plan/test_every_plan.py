@@ -21,7 +21,7 @@ from fedgrid.plan.runs import FILES, Runs
 from fedgrid.runtime.code import own_data
 from fedgrid.stages import train
 from fedgrid.study import sizes
-from fedgrid.study.jobs import model_mb
+from fedgrid.study.jobs import measure_model
 from made import STUDIES
 from planned import answers, listed, plan_of, rules_of, walked, wildcards
 
@@ -71,7 +71,7 @@ def test_no_model_of_a_study_is_measured_to_plan_it(place):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sizes, "measure_sizes", lambda *one: asked.append(one) or sizes.UNKNOWN)
         for one in first.values():
-            model_mb(grid.resolve(one))
+            measure_model(grid.resolve(one))
     there = json.loads(sizes.SHIPPED.read_text())
     assert asked
     assert [one for one in asked if sizes.name_sizes(*one) not in there] == []

@@ -417,11 +417,6 @@ def test_a_change_of_the_code_since_a_run_was_kept_makes_its_table_stale(changed
     assert now[1] == f"{before[1]}={changed}"
 
 
-def test_no_kept_run_is_read_if_none_is_wanted():
-    assert plan_of(scale="small").kept
-    assert plan_of(scale="small", kept=False).kept == {}
-
-
 # -- refusals -----------------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from difflib import ndiff
 from io import StringIO
 from pathlib import Path
@@ -34,7 +33,6 @@ from fedgrid.study import protocol
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.paths import COLLECTED, OF_RUN, collected_path
-from fedgrid.study.reading import read_flags
 from made import STUDIES
 from workflows import new_times_on_every_file, planned, snakemake
 
@@ -536,12 +534,9 @@ def test_what_is_kept_still_counts_when_there_is_one_more_field(monkeypatch):
     before = identity.hash_content("runs", run)
     monkeypatch.setitem(protocol.PROTOCOL, "new", 0.5)
     monkeypatch.setitem(protocol.STAGES, "train", (*protocol.STAGES["train"], "new"))
-    assert (
-        identity.hash_content("runs", run | {"protocol": run["protocol"] | {"new": 0.5}}) == before
-    )
-    assert (
-        identity.hash_content("runs", run | {"protocol": run["protocol"] | {"new": 0.7}}) != before
-    )
+    for value, is_same in ((0.5, True), (0.7, False)):
+        more = run | {"protocol": run["protocol"] | {"new": value}}
+        assert (identity.hash_content("runs", more) == before) is is_same
 
 
 @pytest.mark.parametrize("kind", COLLECTED)
@@ -558,13 +553,6 @@ def test_a_run_in_results_of_a_field_less_has_other_settings(results):
     del summary["run"]["protocol"]["clip"]
     write(results / path_of("seconds"), summary)
     assert there("runs", results)["kept"].sum() == 3
-
-
-@pytest.mark.parametrize(
-    ("given", "found"), [("false", False), ("True", True), (False, False), ("maybe", "maybe")]
-)
-def test_a_flag_of_the_command_line_is_read(given, found):
-    assert read_flags({"kept": given, "study": "true"}) == {"kept": found, "study": "true"}
 
 
 def test_a_run_in_results_with_other_settings_is_not_kept(results, store, capsys):
@@ -604,34 +592,22 @@ def test_a_product_and_the_command_say_what_has_changed_since(
     assert "Of 4 runs 4 are kept with the study" in figure
 
 
-FILES = "methods/a.py methods/b.py"
-MANY = [(identity.ENGINE, f"m{number}") for number in range(40)]
+OF_ENGINE = "made before a change of the engine, by the same files of the methods"
 
 
 @pytest.mark.parametrize(
     ("runs", "said"),
     [
-        (
-            [(identity.ENGINE, "m")],
-            "1 kept run was made before a change of the engine, by the same files of the "
-            "methods: m.",
-        ),
-        (
-            [(identity.UNRECORDED, "m")],
-            "1 kept run was made by code that is not recorded and differs from today's: m.",
-        ),
-        (
-            [(FILES, "b-mu1"), ("methods/a.py", "a"), ("methods/b.py", "b-mu2")],
-            "3 kept runs were made before a change of methods/a.py and methods/b.py: "
-            "b-mu1, a and b-mu2.",
-        ),
-        (
-            MANY,
-            "40 kept runs were made before a change of the engine, by the same files of the "
-            "methods: 40 methods.",
-        ),
+        ([(identity.ENGINE, "m")], f"1 kept run was {OF_ENGINE}: m."),
+        ([(identity.ENGINE, f"m{n}") for n in range(40)],
+         f"40 kept runs were {OF_ENGINE}: 40 methods."),
+        ([(identity.UNRECORDED, "m")],
+         "1 kept run was made by code that is not recorded and differs from today's: m."),
+        ([("methods/a.py methods/b.py", "b-mu1"), ("methods/a.py", "a"), ("methods/b.py", "b-mu2")],
+         "3 kept runs were made before a change of methods/a.py and methods/b.py: "
+         "b-mu1, a and b-mu2."),
     ],
-)
+)  # fmt: skip
 def test_what_has_changed_in_the_code_is_one_sentence(runs, said):
     assert describe_code(runs) == [said]
 
@@ -660,74 +636,37 @@ def test_two_that_keep_at_once_lose_nothing(results, store, monkeypatch):
 # -- what is refused ----------------------------------------------------------------------------
 
 
-def without_column(store: Path) -> None:
-    rows = rows_of(store / "index.csv")
-    keeping.write_rows(store / "index.csv", [c for c in kept.COLUMNS if c != "content"], [
-        {k: v for k, v in row.items() if k != "content"} for row in rows
-    ])  # fmt: skip
-
-
-def edit(name: str, change) -> Callable[[Path], None]:
-    """Return a function that changes the lines of a table of the store."""
-
-    def edited(store: Path) -> None:
-        lines = (store / name).read_text().splitlines(keepends=True)
-        (store / name).write_text("".join(change(lines)))
-
-    return edited
-
-
-DAMAGED = {
-    "lacks a column": (without_column, "index.csv has no column `content`"),
-    "has no index": (lambda store: (store / "index.csv").unlink(), "index.csv cannot be read"),
-    "lacks a kind": (lambda store: (store / "runs.csv").unlink(), "runs.csv cannot be read"),
-    "has a number twice": (
-        edit("index.csv", lambda lines: [*lines, lines[-1]]),
-        "index.csv has the id [0-9]+ twice",
-    ),
-    "has a name for a number": (
-        edit("index.csv", lambda lines: [*lines[:-1], "x" + lines[-1]]),
-        "the id `x[0-9]+` is damaged",
-    ),
-    "has a kind without a hash": (
-        edit(
-            "index.csv", lambda lines: [*lines[:-1], re.sub("=[0-9a-f]+", "", lines[-1], count=1)]
-        ),
-        "index.csv: the kinds `[a-z]+.*` is damaged",
-    ),
-    "has a word for seconds": (
-        edit("index.csv", lambda lines: [line.replace(",12.5,", ",soon,") for line in lines]),
-        "index.csv: the seconds `soon` is damaged",
-    ),
-    "has rows of nothing": (
-        edit("runs.csv", lambda lines: [*lines, "99" + lines[-1][1:]]),
-        "runs.csv has the id 99, which index.csv does not",
-    ),
-    "has no rows of a run": (
-        edit("runs.csv", lambda lines: lines[:-3]),
-        "runs.csv has no rows of the id",
-    ),
-    "has lost a row": (edit("runs.csv", lambda lines: lines[:-1]), "are not those kept"),
-    "has another number": (
-        edit("runs.csv", lambda lines: [*lines[:-1], lines[-1].replace("0.", "1.", 1)]),
-        "are not those kept",
-    ),
-    "ends in a row": (
-        edit("runs.csv", lambda lines: [*lines[:-1], lines[-1][:5]]),
-        "too few or too many values",
-    ),
-    "is not text": (
-        lambda store: (store / "runs.csv").write_bytes(b"\xff\xfe\x00"),
-        "runs.csv cannot be read",
-    ),
-}
+DAMAGED = {  # a table, what becomes of its lines (None: it is deleted), and what is said
+    "lacks a column": ("index.csv", lambda old: [old[0].replace("content", "c"), *old[1:]],
+                       "index.csv has no column `content`"),
+    "has no index": ("index.csv", None, "index.csv cannot be read"),
+    "lacks a kind": ("runs.csv", None, "runs.csv cannot be read"),
+    "has a number twice": ("index.csv", lambda old: [*old, old[-1]], "has the id [0-9]+ twice"),
+    "has a name for a number": ("index.csv", lambda old: [*old[:-1], f"x{old[-1]}"],
+                                "the id `x[0-9]+` is damaged"),
+    "has a kind without a hash": ("index.csv", lambda old: re.sub("=[0-9a-f]+", "", "".join(old)),
+                                  "index.csv: the kinds `[a-z]+.*` is damaged"),
+    "has a word for seconds": ("index.csv", lambda old: "".join(old).replace(",12.5,", ",soon,"),
+                               "index.csv: the seconds `soon` is damaged"),
+    "has rows of nothing": ("runs.csv", lambda old: [*old, f"99{old[-1][1:]}"],
+                            "runs.csv has the id 99, which index.csv does not"),
+    "has no rows of a run": ("runs.csv", lambda old: old[:-3], "runs.csv has no rows of the id"),
+    "has lost a row": ("runs.csv", lambda old: old[:-1], "are not those kept"),
+    "has another number": ("runs.csv", lambda old: [*old[:-1], old[-1].replace("0.", "1.", 1)],
+                           "are not those kept"),
+    "ends in a row": ("runs.csv", lambda old: [*old[:-1], old[-1][:5]], "too few or too many"),
+    "is not text": ("runs.csv", lambda old: ["\udcff\udcfe\0"], "runs.csv cannot be read"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("how", DAMAGED)
 def test_a_damaged_store_is_refused_in_one_sentence(how, results, store):
     keep_all(results)
-    damage, said = DAMAGED[how]
-    damage(store)
+    name, change, said = DAMAGED[how]
+    lines = (store / name).read_text().splitlines(keepends=True)
+    (store / name).unlink()
+    if change:
+        (store / name).write_text("".join(change(lines)), errors="surrogateescape")
     before = {path.name: path.read_bytes() for path in store.iterdir()}
     for use in (lambda: there("runs", NOWHERE), lambda: keep_all(results)):
         with pytest.raises(UsageError, match=said) as refused:
@@ -899,9 +838,6 @@ def test_processors_are_named_if_runs_of_a_seed_had_different_ones():
     assert describe_processors(only_first, index) == ""
 
 
-# -- the workflow -------------------------------------------------------------------------------
-
-OPTIONS = ("--config", "study=mini", "device=cpu")
 # -- kept runs that are trained again -------------------------------------------------------------
 
 
@@ -1025,6 +961,9 @@ def test_runs_that_could_not_be_trained_are_counted(elsewhere, monkeypatch, stor
     assert rows_of(store / trained_again.NOTED) == []
 
 
+# -- the workflow -------------------------------------------------------------------------------
+
+OPTIONS = ("--config", "study=mini", "device=cpu")
 OF_MINI = "results/table.csv results/convergence.csv"
 TARGETS = ("--", *OF_MINI.split())
 REDRAWN = {"mini_table": 1, "mini_convergence": 1, "results_table": 1, "results_convergence": 1}

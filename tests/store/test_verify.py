@@ -15,12 +15,11 @@ from safetensors.numpy import load_file, save
 
 from conftest import ENVIRONMENT
 from fedgrid.commands import verify as verify_module
-from fedgrid.runtime import files, machine, records
+from fedgrid.runtime import files, machine
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
-from fedgrid.store import again, verifying
+from fedgrid.store import trained_again, verifying
 from fedgrid.study import sizes
-from fedgrid.study.grid import read_grid
 from fedgrid.study.jobs import memory_mb
 from fedgrid.study.reading import merge_configs
 from made import GRID
@@ -145,17 +144,6 @@ def test_the_results_of_another_checkout_are_held_to_its_own_inputs(tmp_path, mo
     assert verifying.judged(record, GRID, Path("results"))[0] == "stale"
 
 
-@pytest.mark.parametrize(
-    "text", ["[1]", "protocols: 3", "protocols: {short: 3}", "variants: [a]", "{", "\0"]
-)
-def test_what_is_no_configuration_is_told_in_one_sentence(text, tmp_path):
-    (tmp_path / "short.yaml").write_text(text)
-    with pytest.raises(UsageError, match=r"short\.yaml.* is not (`key: value` pairs|YAML)"):
-        read_grid(tmp_path / "short.yaml")
-    with pytest.raises(UsageError, match=r"nowhere\.yaml cannot be read"):
-        read_grid(Path("nowhere.yaml"))
-
-
 def test_configurations_are_merged_as_snakemake_merges_them():
     from snakemake.utils import update_config
 
@@ -170,11 +158,7 @@ def test_configurations_are_merged_as_snakemake_merges_them():
 @pytest.mark.parametrize(
     ("change", "status", "said"),
     [
-        (
-            "alter metrics.csv",
-            1,
-            "altered    {}/metrics.csv: its content differs",
-        ),
+        ("alter metrics.csv", 1, "altered    {}/metrics.csv: its content differs"),
         ("alter model.safetensors", 1, "altered    {}/model.safetensors: its content differs"),
         ("remove model.safetensors", 1, "missing    {}/model.safetensors: only its record exists"),
         ("write notes.txt", 0, "unrecorded {}/notes.txt"),
@@ -322,10 +306,6 @@ def test_a_folder_of_caches_that_cannot_be_written_stops_nothing(asked, tmp_path
     assert sizes.measure_sizes("cnn", "{}")["weights"] == 2
 
 
-def test_a_record_is_found_from_where_its_file_is():
-    assert records.path(Path("a/b.csv")) == Path("a/.b.csv.record")
-
-
 # --- runs that are trained again -----------------------------------------------------------------
 
 
@@ -399,18 +379,18 @@ MADE = {"device": "A", "versions": {"torch": "2.8"}, "code": "a"}
     ],
 )
 def test_what_has_changed_since_is_told(now, found, said):
-    assert again.sentence(found, again.others(MADE, MADE | now)) == said
+    assert trained_again.sentence(found, trained_again.others(MADE, MADE | now)) == said
 
 
 def test_tables_differ_from_their_first_round_on(tmp_path):
     one, other = tmp_path / "clients.csv", tmp_path / "other.csv"
     one.write_text("round,client,a,b\n0,0,1,2\n0,1,1,2\n4,0,1,nan\n8,0,1,2\n")
     other.write_text("round,client,a,b\n0,0,1,2\n0,1,1,2.5\n4,0,1,nan\n8,0,4,2\n")
-    assert again.of_table(one, other) == (
+    assert trained_again.of_table(one, other) == (
         "clients.csv differs from round 0 on, in this round by 0.5 in b, in the last one by 3 in a"
     )
     other.write_text("round,client,a,b\n0,0,1,2\n0,1,1,2\n4,0,1,3\n")
-    assert again.of_table(one, other) == (
+    assert trained_again.of_table(one, other) == (
         "clients.csv differs from round 4 on, in this round by inf in b"
     )
 
@@ -420,4 +400,4 @@ def test_tables_differ_from_their_first_round_on(tmp_path):
 )
 def test_runs_that_cannot_be_chosen_are_refused(number, said, tmp_path):
     with pytest.raises(UsageError, match=said):
-        again.chosen(tmp_path, number)
+        trained_again.chosen(tmp_path, number)

@@ -11,7 +11,7 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.study import command, sizes
 from fedgrid.study.checks import check_cohort, check_conditions, check_local, check_server_data
 from fedgrid.study.grid import Grid
-from fedgrid.study.jobs import memory_mb, model_mb, run_content, run_of_stage
+from fedgrid.study.jobs import memory_mb, run_content, run_of_stage
 from fedgrid.study.protocol import PROTOCOL, known_before
 from fedgrid.training.build import build_method, check_method
 from made import STUDIES
@@ -116,17 +116,6 @@ def test_limits_of_steps_that_go_together_are_taken():
         check_local("here", PROTOCOL | {"by_method": {"sgdm": fields}})
 
 
-def test_fields_of_two_parts_that_do_not_go_together_are_refused():
-    own = {"scaffold": {"local_unit": "epochs", "least_steps": 6}, "uniform": {"most_steps": 5}}
-    mine = {"base": "fedsls-quick", "local_unit": "epochs", "by_method": own}
-    variants = {"both": {"scaffold": {}, "uniform": {}}}
-    block = NAMES | {"protocol": "mine", "method": "both"}
-    scales = {"s": {"grids": {"g": [block]}}}
-    study = {"protocols": {"mine": mine}, "variants": variants, "scales": scales, "products": {}}
-    with pytest.raises(UsageError, match=r"`both`: least_steps 6 is more than most_steps 5"):
-        Grid(STUDIES | {"more": study})
-
-
 HOLD = r"the equations of method `{}` do not hold for the optimiser {}: set `optimiser: sgd`"
 
 
@@ -138,6 +127,12 @@ def grid_of(method: str, own: dict | None = None, **fields) -> Grid:
     scales = {"s": {"grids": {"g": [block]}}}
     about = {"protocols": {"mine": mine}, "variants": variants, "scales": scales, "products": {}}
     return Grid(STUDIES | {"more": about})
+
+
+def test_fields_of_two_parts_that_do_not_go_together_are_refused():
+    own = {"scaffold": {"least_steps": 6}, "contribution": {"most_steps": 5}}
+    with pytest.raises(UsageError, match=r"\+norm`: least_steps 6 is more than most_steps 5"):
+        grid_of("scaffold+norm", own, local_unit="epochs")
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "adamw"])
@@ -237,6 +232,6 @@ def test_the_memory_of_a_job_counts_the_optimisers_that_clients_keep(monkeypatch
     run = grid.resolve(NAMES | {"protocol": "kept", "method": "fedavg"})
     reset = run | {"protocol": run["protocol"] | {"optimiser_state": "reset"}}
     clients, share = run["protocol"]["clients"], run["protocol"]["participation"]
-    used_last = min(2 * model_mb(run) * clients, 1500)
-    more = 2 * model_mb(run) * 2 * clients * share + used_last
+    used_last = min(2 * 45 * clients, 1500)
+    more = 2 * 45 * 2 * clients * share + used_last
     assert memory_mb(run) - memory_mb(reset) == pytest.approx(more, abs=1)

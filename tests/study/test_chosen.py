@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from fedgrid.commands import choose
+from fedgrid.plan.products import describe_uneven_tries
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import chosen
 from fedgrid.study.grid import Grid
 from fedgrid.study.reading import read_study
-from fedgrid.study.tries import describe_uneven_tries
 
 STUDY = """
 title: "Tuned, then reported"

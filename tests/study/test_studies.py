@@ -187,6 +187,8 @@ def test_a_configuration_that_snakemake_read_is_read_as_it_is_written(tmp_path):
         "variants": {"v": {"fedprox": {"mu": 0.5}}},
         **{"method": "12:30", "seed": 2, "kept": False},
     }
+    flags = {"kept": "True", "warm": "maybe", "study": "true"}
+    assert read_given(flags, {}) == flags | {"kept": True}
     path.write_text("protocols: {a: {learning_rate: 1}}")
     assert said(read_given, {}, {path: {}}) == (
         "mine.yaml: protocols.a: no key is called `learning_rate`: did you mean lr?"
@@ -329,6 +331,7 @@ def test_a_wrong_study_is_named_when_a_product_is_drawn(tmp_path):
     [
         ("- a", r"config.yaml: \['a'\] is not `key: value` pairs"),
         ("protocols: [a]", "config.yaml: protocols: .* is not `key: value` pairs"),
+        ("protocols: {short: 3}", "config.yaml: protocols.short: 3 is not `key: value` pairs"),
         ("protocols: {mine: {round: 3}}", "config.yaml: protocols.mine: .* did you mean rounds"),
         ("variants: {mine: fedprox}", "config.yaml: variants.mine: 'fedprox' is not"),
         ("variants: {mine: ", "config.yaml is not YAML"),
@@ -340,6 +343,7 @@ def test_a_wrong_configuration_of_a_command_is_answered_in_one_sentence(text, me
     path = tmp_path / "config.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert re.search(message, said(read_grid, path))
+    assert re.search("nowhere.yaml cannot be read", said(read_grid, tmp_path / "nowhere.yaml"))
 
 
 # -- a scale without some of the grids -----------------------------------------------------------

@@ -59,39 +59,25 @@ claims:
 main: [short]
 labels: {prox: FedProx, digits: Digits, protocols: {short: Short}}
 """
+MAIN, DRAWN = "main: [short]", "runs: runs/main}, with: {metric: own"
 MISTAKES = {
     "claim: a misspelt method in over": ("over: [fedavg, prox+", "over: [fedafg, prox+"),
     "claim: a misspelt method": ("prox\n    over: [", "porx\n    over: ["),
     "claim: a method outside the grids": ("prox\n    over: [", "moon\n    over: ["),
     "claim: a misspelt measure": ("measure: accuracy", "measure: acuracy"),
     "claim: a metric as measure": ("measure: accuracy", "measure: own_mean"),
-    "claim: a partition outside the grids": (
-        "partition: [dir0.1]\n    l",
-        "partition: [dir0.01]\n    l",
-    ),
-    "claim: a dataset outside the grids": (
-        "    partition: [dir0.1]\n    l",
-        "    dataset: cifar10\n    l",
-    ),
-    "claim: an unknown protocol": ("    partition: [dir0.1]\n    l", "    protocol: papper\n    l"),
-    "claim: along a partition outside the grids": (
-        "partition: [dir0.5, dir0.1]}",
-        "partition: [dir0.5, dir1]}",
-    ),
+    "claim: a partition outside the grids": ("[dir0.1]", "[dir0.01]"),
+    "claim: a dataset outside the grids": ("partition: [dir0.1]", "dataset: cifar10"),
+    "claim: an unknown protocol": ("partition: [dir0.1]", "protocol: papper"),
+    "claim: along a partition outside the grids": ("[dir0.5, dir0.1]", "[dir0.5, dir1]"),
     "claim: a bound that is a share": ("least: 0\n    most: 5", "least: 0.01"),
     "claim: bounds that cross": ("least: 0\n", "least: 7\n"),
     "claim: no bound": ("    least: 0\n    most: 5\n", ""),
     "claim: an added row without a claim": ("least: 0\n", "least: 0\n    added: true\n"),
     "claim: another method is equal": ("least: 0\n", "least: 0\n    equal: {fedavg: it is}\n"),
     "claim: a rounding of another key": ("least: 0\n", "least: 0\n    rounding: {lest: 1}\n"),
-    "headline: of no claim": (
-        "main: [short]",
-        'main: [short]\nheadline: {claim: 3, says: "it is"}',
-    ),
-    "replies: of no claim": (
-        "main: [short]",
-        'main: [short]\nreplies: [{of: them, date: "2026-01-31", claim: 9, says: "no"}]',
-    ),
+    "headline: of no claim": (MAIN, 'headline: {claim: 3, says: "it is"}'),
+    "replies: of no claim": (MAIN, "replies: [{of: us, date: '2026-01-31', claim: 9, says: 'no'}]"),
     "claim: a word of others for a key": ("least: 0\n", "minimum: 0\n"),
     "published: a misspelt method": ("{fedavg: [90", "{fedafg: [90"),
     "published: a method under another name": ("prox: [[92", "fedprox: [[92"),
@@ -99,14 +85,11 @@ MISTAKES = {
     "published: a dataset outside the grids": ("[[digits, dir0.1],", "[[mnist, dir0.1],"),
     "published: a protocol outside the grids": ("dir0.5, short]", "dir0.5, fedsls]"),
     "published: shares": (
-        "{fedavg: [90, 91.5], prox: [[92, 1], 93]}",
-        "{fedavg: [0.9, 0.915], prox: [[0.92, 0.01], 0.93]}",
+        "[90, 91.5], prox: [[92, 1], 93]",
+        "[0.9, 0.915], prox: [[0.92, 0.01], 0.93]",
     ),
     "published: more than all": ("[90, 91.5]", "[90, 915]"),
-    "published: another value for a cell": (
-        "columns: [[digits, dir0.5]]",
-        "columns: [[digits, dir0.1]]",
-    ),
+    "published: another value for a cell": ("[[digits, dir0.5]]", "[[digits, dir0.1]]"),
     "published: a column too few": ("[90, 91.5]", "[90]"),
     "controls: a misspelt placebo": ("prox: prox+swapped}", "prox: prox+swaped}"),
     "controls: a misspelt method": ("{placebos: {prox:", "{placebos: {porx:"),
@@ -121,11 +104,8 @@ MISTAKES = {
     "best: a word of others for a field": ("{over: lr}}}", "{over: learning_rate}}}"),
     "best: a word for methods": ("{over: lr}}}", "{over: lr, methods: all}}}"),
     "claims: an unknown way to score": ("[smoothed]", "[smooth]"),
-    "product: a misspelt grid": (
-        "convergence: {from: {runs: runs/main}",
-        "convergence: {from: {runs: runs/mian}",
-    ),
-    "main: a misspelt protocol": ("main: [short]", "main: [shrot]"),
+    "product: a misspelt grid": (DRAWN, "runs: runs/mian}, with: {metric: own"),
+    "main: a misspelt protocol": (MAIN, "main: [shrot]"),
     "labels: a misspelt method": ("labels: {prox:", "labels: {porx:"),
     "labels: a misspelt protocol": ("protocols: {short: Short", "protocols: {shrot: Short"),
     "tuned: a misspelt method": ("tuned: {fedlmd: {digits: {beta: 0.5}}}", "tuned: {fedlmdd: {}}"),
@@ -138,25 +118,13 @@ MISTAKES = {
     "grid: a misspelt method": ("method: [fedavg,", "method: [fedafg,"),
     "grid: a misspelt partition": ("[dir0.1, dir0.5]\n", "[dri0.1, dir0.5]\n"),
     "claim: a method over itself": ("over: [fedavg, prox+", "over: [prox, prox+"),
-    "sweep: a method outside the grids": (
-        "main: [short]",
-        "main: [short]\nsweep: {moon: {mu: [0.1]}}",
-    ),
+    "sweep: a method outside the grids": (MAIN, "sweep: {moon: {mu: [0.1]}}"),
     "variants: the name of a method": ("  prox+swapped: {", "  moon: {"),
-    "reference: an unknown method": ("main: [short]", "main: [short]\nreference: runs.csv"),
-    "study: an unknown key": ("main: [short]", "mian: [short]"),
-    "product: an unknown source": (
-        "convergence: {from: {runs: runs/main}",
-        "convergence: {from: {runs: run/main}",
-    ),
-    "product: an experiment that no scale has": (
-        "convergence: {from: {runs: runs/main}",
-        "convergence: {from: {runs: costs}",
-    ),
-    "product: a source that it does not take": (
-        "convergence: {from: {runs: runs/main}",
-        "convergence: {from: {run: runs/main}",
-    ),
+    "reference: an unknown method": (MAIN, "reference: runs.csv"),
+    "study: an unknown key": (MAIN, "mian: [short]"),
+    "product: an unknown source": (DRAWN, "runs: run/main}, with: {metric: own"),
+    "product: an experiment that no scale has": (DRAWN, "runs: costs}, with: {metric: own"),
+    "product: a source that it does not take": (DRAWN, "run: runs/main}, with: {metric: own"),
     "product: no file of its name": ("  convergence: {", "  convergense: {"),
     "product: an unknown format": ("with: {metric: own_mean}", "formats: [csv, htm]"),
 }

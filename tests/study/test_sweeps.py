@@ -1,4 +1,4 @@
-"""Names of variants, sweeps, added names, the folder of a part, and names of the same work."""
+"""Names of variants, sweeps, names that are added or too long, and names of the same work."""
 
 import re
 
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import UsageError, registered
 from fedgrid.study import checks, resolving
+from fedgrid.study.command import run_of_names
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_content
 from fedgrid.study.protocol import STAGES
@@ -321,6 +322,30 @@ def test_different_parts_have_different_folders():
     folders += [part_folder({"method": names}) for names in methods]
     assert len({*folders}) == 5
     assert max(len(name) for folder in folders for name in folder.split("/")) < 120
+
+
+def test_the_folder_of_a_part_can_be_made_whatever_its_names_are(tmp_path):
+    folder = part_folder({"method": ["漢" * 90], "partition": ["語" * 80]})
+    (tmp_path / folder.lstrip("/")).mkdir(parents=True)
+    assert folder != part_folder({"method": ["漢" * 91], "partition": ["語" * 80]})
+
+
+def test_a_run_of_a_long_name_is_refused_in_a_notebook_and_in_a_grid():
+    long = "m" * 260
+    own = {"variants": {long: {"fedprox": {}}}}
+    with pytest.raises(UsageError, match="File name too long"):
+        run_of_names(NAMES | {"method": long}, Grid(STUDIES, own))
+    with pytest.raises(UsageError, match="File name too long"):
+        configured(**own, method=[long])
+
+
+def test_bytes_count_and_not_characters(tmp_path):
+    for kind, most in (("method", checks.LONGEST_NAME), ("dataset", checks.LONGEST_PART)):
+        name = "é" * (most // 2)
+        checks.check_length(kind, name)
+        (tmp_path / name).mkdir(exist_ok=True)
+        with pytest.raises(UsageError, match="bytes"):
+            checks.check_length(kind, f"{name}éé")
 
 
 # --- names of the same work ----------------------------------------------------------------------

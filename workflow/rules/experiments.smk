@@ -1,13 +1,15 @@
 """Measurements of a study besides its runs: fidelity of maps to images, cost of encoding."""
 
+FIDELITY = f"{plan.experiments_folder}/fidelity"
+
 
 rule originals:
     input:
         unpack(experiments.images),
     output:
-        f"{plan.experiments_folder}/fidelity/originals.npz",
+        f"{FIDELITY}/originals.npz",
     log:
-        beside("logs", f"{plan.experiments_folder}/fidelity/originals.log"),
+        beside("logs", f"{FIDELITY}/originals.log"),
     conda:
         "../../envs/fedgrid.yaml"
     resources:
@@ -28,18 +30,13 @@ rule originals:
 rule maps:
     input:
         unpack(experiments.weights("model")),
-        originals=f"{plan.experiments_folder}/fidelity/originals.npz",
+        originals=f"{FIDELITY}/originals.npz",
     output:
-        f"{plan.experiments_folder}/fidelity/{{encoder}}-seed{{seed}}.npz",
+        f"{FIDELITY}/{{encoder}}-seed{{seed}}.npz",
     log:
-        beside(
-            "logs", f"{plan.experiments_folder}/fidelity/{{encoder}}-seed{{seed}}.log"
-        ),
+        beside("logs", f"{FIDELITY}/{{encoder}}-seed{{seed}}.log"),
     benchmark:
-        beside(
-            "benchmarks",
-            f"{plan.experiments_folder}/fidelity/{{encoder}}-seed{{seed}}.tsv",
-        )
+        beside("benchmarks", f"{FIDELITY}/{{encoder}}-seed{{seed}}.tsv")
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
@@ -64,15 +61,15 @@ rule maps:
 rule scores:
     input:
         unpack(experiments.weights("judge")),
-        originals=f"{plan.experiments_folder}/fidelity/originals.npz",
+        originals=f"{FIDELITY}/originals.npz",
         maps=lambda w: experiments.maps(w).values(),
     output:
-        scores=f"{plan.experiments_folder}/fidelity/scores.csv",
-        examples=f"{plan.experiments_folder}/fidelity/examples.csv",
+        scores=f"{FIDELITY}/scores.csv",
+        examples=f"{FIDELITY}/examples.csv",
     log:
-        beside("logs", f"{plan.experiments_folder}/fidelity/scores.log"),
+        beside("logs", f"{FIDELITY}/scores.log"),
     benchmark:
-        beside("benchmarks", f"{plan.experiments_folder}/fidelity/scores.tsv")
+        beside("benchmarks", f"{FIDELITY}/scores.tsv")
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]

@@ -17,7 +17,7 @@ from fedgrid.runtime import cli, places
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import bundled
-from fedgrid.store.drawable import list_drawable
+from fedgrid.store.keeping import list_drawable
 from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.protocol import AXES
 from fedgrid.study.reading import CONFIG, check_place, find_study, read_config

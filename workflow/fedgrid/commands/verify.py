@@ -18,7 +18,7 @@ files that were used with Snakemake's --configfile to --config, too; later files
 
 With --again N it compares no records. It trains N runs, chosen by chance, once more in a temporary
 folder, and says of each run whether metrics.csv, clients.csv, predictions.csv and
-model.safetensors have the same bytes (`again.py`). The status is 1 if one has not.
+model.safetensors have the same bytes (`trained_again.py`). The status is 1 if one has not.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError
-from fedgrid.store.again import compared
+from fedgrid.store.trained_again import compared
 from fedgrid.store.verifying import STATES, WRONG, verified
 from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.reading import CONFIG

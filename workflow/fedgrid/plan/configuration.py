@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from logging import WARNING
 from pathlib import Path
-from typing import Any
 
 from fedgrid.plan.invocation import Invocation
 from fedgrid.runtime import synced
@@ -105,11 +104,11 @@ def make_plan(config: dict, files: dict[Path, dict], snakemake: Invocation, chec
 
 
 def read_indices(studies: Mapping[str, Study]) -> dict[tuple[str, str], dict[str, Entry]]:
-    places = [(study, scale) for study, about in studies.items() for scale in about["scales"]]
     found = {}
-    for study, scale in places:
+    for study, about in studies.items():
         try:
-            found[study, scale] = read_index(store_folder(study, scale))
+            for scale in about["scales"]:
+                found[study, scale] = read_index(store_folder(study, scale))
         except UsageError as problem:
             raise problem.restated(str(problem), f"{study}.yaml") from None
     return found
@@ -118,10 +117,9 @@ def read_indices(studies: Mapping[str, Study]) -> dict[tuple[str, str], dict[str
 def check_experiments(studies: Mapping[str, Study], checks: Checks) -> None:
     for study, about in studies.items():
         for scale, of in about["scales"].items():
-            of_scale: dict[str, Any] = {**of}
-            for name in checks.keys() & of_scale.keys():
+            for name in checks.keys() & of.keys():
                 with within(f"{study}.yaml: scales.{scale}.{name}"):
-                    checks[name](of_scale[name])
+                    checks[name](of[name])
 
 
 def check_rules(studies: Mapping[str, Study]) -> None:

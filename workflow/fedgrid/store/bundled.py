@@ -70,13 +70,9 @@ def list_parts(paper: Path, study: str, scale: str) -> list[Path]:
     """Return the files of a paper's folder that belong into a bundle, relative to it."""
     folders = (path for name in FOLDERS for path in sorted((paper / name).rglob("*")))
     inside = [file for file in folders if file.suffix in ENDS]
-    every = [file for file in (*(paper / name for name in FILES), *inside) if is_plain(file)]
-    parts = [file.relative_to(paper) for file in every]
+    every = (*(paper / name for name in FILES), *inside)
+    parts = [f.relative_to(paper) for f in every if f.is_file() and not f.is_symlink()]
     return [part for part in parts if not is_hidden(part) and is_of(part, study, scale)]
-
-
-def is_plain(file: Path) -> bool:
-    return file.is_file() and not file.is_symlink()
 
 
 def is_hidden(file: Path) -> bool:

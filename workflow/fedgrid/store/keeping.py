@@ -1,9 +1,10 @@
-"""Add finished runs of a study to the tables that are kept with it."""
+"""Add finished runs of a study to the tables that are kept with it, and say what these draw."""
 
 import csv
 import json
 from collections.abc import Iterable
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from fedgrid.runtime.names import known
 from fedgrid.runtime.resolved import Run
 from fedgrid.store import identity, kept
 from fedgrid.store import tables as collected
+from fedgrid.store.measured import find_measured
 from fedgrid.study.grid import Grid, list_sources
 from fedgrid.study.paths import COLLECTED
 
@@ -152,3 +154,25 @@ def write_rows(path: Path, columns, rows: kept.Rows) -> None:
         table = csv.DictWriter(file, columns, lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
+
+
+def list_drawable(everything: Grid, study: str, scale: str) -> list[str]:
+    """Return the products of a study whose sources are all kept at a scale."""
+    about = everything.studies[study]["products"]
+    return [
+        product
+        for product in everything.products(study, scale)
+        if all(is_kept(everything, study, scale, of) for of in about[product]["from"].values())
+    ]
+
+
+@cache  # products share sources
+def is_kept(everything: Grid, study: str, scale: str, source: str) -> bool:
+    """Whether all runs of a source are kept, or the experiment that it names is."""
+    kind, _, grid = source.partition("/")
+    if kind not in COLLECTED:
+        setting = everything.experiment(study, scale, kind)
+        return bool(find_measured(study, scale, source, setting))
+    index = kept.read_index(kept.store_folder(study, scale))
+    runs = everything.runs(study, scale, grid)
+    return bool(runs) and all(kept.find_kept(index, kind, everything.resolve(r)) for r in runs)

@@ -1,29 +1,43 @@
-"""Train kept runs again with today's code, and note how far they are from what is kept.
+"""Train finished runs again, and say how far they are from what they were.
 
-`keep STUDY SCALE --again N` draws runs, trains them through Snakemake, and adds a row for each to
-NOTED beside the kept tables: when, by which code and on which machine it was trained again, and
-whether its evaluations are the kept ones to the last digit, or how far its accuracy is from them.
-What is kept stays. Methods that were trained again least often are drawn first, and a run that
-`results` has is not drawn, because it may be the one that was kept.
+`verify --again N` trains runs of a folder of results in a temporary folder, and compares the bytes.
+A run has the settings, inputs, backend and number of threads that it had, and this machine. Neither
+finished runs nor checkpoints are used. Each run gives a sentence: whether its files are the same;
+where not, from which round on and by how much, and what else differs: the machine, the versions of
+packages, the code, or an input.
+
+`keep STUDY SCALE --again N` draws kept runs, trains them through Snakemake with today's code, and
+adds a row for each to NOTED beside the kept tables: when, by which code and on which machine it was
+trained again, and whether its evaluations are the kept ones to the last digit, or how far its
+accuracy is from them. What is kept stays. Methods that were trained again least often are drawn
+first, and a run that `results` has is not drawn, because it may be the one that was kept.
 """
 
+import csv
 import datetime
+import json
 import math
+import os
 import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from fedgrid.runtime import files
-from fedgrid.runtime.names import UsageError, in_words
-from fedgrid.runtime.resolved import Run
+from fedgrid.runtime import files, forced, records
+from fedgrid.runtime.names import UsageError, in_words, shown
+from fedgrid.runtime.places import PACKAGE
 from fedgrid.store import keeping, kept
-from fedgrid.store.identity import is_finished
-from fedgrid.study.paths import COLLECTED
+from fedgrid.store.identity import changed_inputs, input_of, is_finished
+from fedgrid.study.grid import Grid
+from fedgrid.study.paths import COLLECTED, INPUTS, input_paths
 
+TABLES = ("metrics.csv", "clients.csv", "predictions.csv")
+MODEL = "model.safetensors"
+NOT_PASSED_ON = (forced.VARIABLE, "FEDGRID_TRACK", "FEDGRID_WARM")  # to the training
 NOTED = "again.csv"
 COLUMNS = (
     *("path", "date", "drawn_by", "code", "torch", "device", "kept_device"),
@@ -33,6 +47,167 @@ KIND = "runs"  # of the kept tables that are compared
 METRICS = Path(COLLECTED[KIND]).name
 
 
+def check_number(number: int) -> None:
+    if number < 1:
+        raise UsageError(f"--again {number} is no number of runs: give at least 1")
+
+
+# -- runs of results: are the bytes the same? -----------------------------------------------------
+
+
+def chosen(results: Path, number: int) -> list[Path]:
+    """Return the folders of so many finished runs, by chance; all if there are fewer.
+
+    UsageError if there is none, or if the number is not at least 1.
+    """
+    check_number(number)
+    there = sorted(path.parent for path in (results / "runs").rglob("summary.json"))
+    finished = [folder for folder in there if (folder / TABLES[0]).exists()]
+    if not finished:
+        raise UsageError(f"{results / 'runs'} has no finished run: train one first")
+    return sorted(random.SystemRandom().sample(finished, min(number, len(finished))))
+
+
+def compared(results: Path, number: int, everything: Grid) -> Iterator[tuple[Path, bool, str]]:
+    """Yield the folder of each run that is trained again, whether it is the same, and in words."""
+    for folder in chosen(results, number):
+        summary, record = read(folder / "summary.json"), read(records.path(folder / TABLES[0]))
+        with TemporaryDirectory() as place:
+            problem = train_apart(summary, inputs(record, summary, results, everything), place)
+            if problem:
+                yield folder, False, f"cannot be trained again: {problem}"
+                continue
+            again = Path(place) / "run"
+            found = differences(folder, again)
+            also = others(summary, json.loads((again / "summary.json").read_text()))
+            also += [f"the input {name}" for name in changed_inputs(record, results)]
+            yield folder, not found, sentence(found, also)
+
+
+def read(path: Path) -> dict:
+    """Return what a file has as JSON; nothing if it is missing, as the record of a cached result.
+
+    UsageError if it is damaged.
+    """
+    if not path.exists():
+        return {}
+    with files.whole(str(path)):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def inputs(record: dict, summary: dict, results: Path, everything: Grid) -> dict[str, Path]:
+    """Return the inputs of a run by name: those of its command, or those that its name leads to."""
+    words = record.get("command", ())
+    given = [one.partition("=")[::2] for one in words if one.partition("=")[0] in INPUTS]
+    if given:
+        return {name: input_of(path, results) for name, path in given}
+    run = everything.resolve(summary["run"]["name"])
+    there = {name: results / path for name, path in input_paths(run).items() if name != "metrics"}
+    return {name: path for name, path in there.items() if path.exists()}
+
+
+def train_apart(summary: dict, given: dict[str, Path], place: str) -> str:
+    """Train a run again in a folder; return why it fails, or ""."""
+    device = "cuda" if summary["peak_gpu_memory_mb"] else "cpu"
+    command = [sys.executable, "-m", "fedgrid", "train", json.dumps(summary["run"]), "--inputs"]
+    command += [f"{name}={path}" for name, path in given.items()]
+    command += ["--results", place, "--out", f"{place}/run", "--device", device]
+    command += ["--backend", summary["backend"], "--threads", str(summary["threads"])]
+    command += ["--compile", "on" if summary.get("compiled") else "off"]
+    environment = {name: v for name, v in os.environ.items() if name not in NOT_PASSED_ON}
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    *_, last = ["it says nothing", *done.stderr.split("\n")[:-1]]
+    return shown(last.removeprefix("error: ")) if done.returncode else ""
+
+
+def differences(folder: Path, again: Path) -> list[str]:
+    """Return what is not the same in two folders of a run, in words; nothing if the bytes are."""
+    found = []
+    for name in (*TABLES, MODEL):
+        one, other = folder / name, again / name
+        if not one.exists():
+            found.append(f"{name} is missing")
+        elif one.read_bytes() != other.read_bytes():
+            found.append(of_model(one, other) if name == MODEL else of_table(one, other))
+    return found
+
+
+def of_table(one: Path, other: Path) -> str:
+    """Say from which round on two tables differ, and how far in this round and in the last."""
+    before, after = by_round(one), by_round(other)
+    rounds = sorted({*before, *after})
+    differing = [number for number in rounds if before.get(number) != after.get(number)]
+    if not differing:
+        return f"{one.name} has the same values in another form"
+    said = f"{one.name} differs from round {differing[0]} on"
+    places = {differing[0]: "in this round"}
+    places.setdefault(rounds[-1], "in the last one")
+    for number, which in places.items():
+        pairs = zip(before.get(number, []), after.get(number, []), strict=False)
+        cells = ((apart(row[n], other.get(n)), n) for row, other in pairs for n in row)
+        far, name = max(cells, key=lambda cell: cell[0], default=(0.0, ""))
+        if far:
+            said += f", {which} by {far:.3g} in {name}"
+    return said
+
+
+def by_round(path: Path) -> dict[int, list[dict[str, str]]]:
+    found: dict[int, list[dict[str, str]]] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            found.setdefault(int(row["round"]), []).append(row)
+    return found
+
+
+def apart(one: Any, other: Any) -> float:
+    """Return how far two cells are apart: infinite if only one of them is a finite number."""
+    if one == other:
+        return 0.0
+    try:
+        far = abs(float(one) - float(other))
+    except (TypeError, ValueError):
+        return math.inf
+    return math.inf if math.isnan(far) else far
+
+
+def of_model(one: Path, other: Path) -> str:
+    from safetensors.numpy import load_file
+
+    before, after = load_file(one), load_file(other)
+    if {n: w.shape for n, w in before.items()} != {n: w.shape for n, w in after.items()}:
+        return f"{one.name} has other entries"
+    far = max(float(abs(w.astype(float) - after[n].astype(float)).max()) for n, w in before.items())
+    return f"{one.name} differs by at most {far:.3g}"
+
+
+def others(then: dict, now: dict) -> list[str]:
+    found = []
+    if then["device"] != now["device"]:
+        found.append(f"the machine, {then['device']} then and {now['device']} now")
+    for name in sorted({*then["versions"], *now["versions"]}):
+        was, is_now = (side["versions"].get(name, "none") for side in (then, now))
+        if was != is_now:
+            found.append(f"the version of {name}, {was} then and {is_now} now")
+    if then["code"] != now["code"]:
+        found.append(f"the code, {then['code']} then and {now['code']} now")
+    return found
+
+
+def sentence(found: list[str], also: list[str]) -> str:
+    said = f"is not the same: {'; '.join(found)}" if found else "is the same, to the byte"
+    if not also:
+        return f"{said}; machine, versions, code and inputs are the same, too"
+    by_rounding = all(one.startswith(("the machine", "the version")) for one in also)
+    hint = ", so that the bytes may differ by rounding" if found and by_rounding else ""
+    return f"{said}; what has changed since: {in_words(also)}{hint}"
+
+
+# -- kept runs: how far are the evaluations? ------------------------------------------------------
+
+
 def draw(
     items: dict[str, keeping.Item], folder: Path, results: Path, number: int, seed: int
 ) -> list[str]:
@@ -40,11 +215,14 @@ def draw(
 
     UsageError if there is none, or if the number is not at least 1.
     """
-    if number < 1:
-        raise UsageError(f"--again {number} is no number of runs: give at least 1")
+    check_number(number)
     index = kept.read_index(folder)
     runs = {path: item.run for path, item in items.items() if KIND in item.kinds}
-    left = [path for path in sorted(runs) if is_drawable(index, runs[path], results)]
+    left = [
+        path
+        for path in sorted(runs)
+        if kept.find_kept(index, KIND, runs[path]) and not is_finished(KIND, runs[path], results)
+    ]
     if not left:
         raise UsageError(
             f"no kept run in {folder} can be trained again, because {results} has all of them, or "
@@ -58,10 +236,6 @@ def draw(
         left.remove(drawn[-1])
         times[method_of(drawn[-1])] += 1
     return drawn
-
-
-def is_drawable(index: dict[str, kept.Entry], run: Run, results: Path) -> bool:
-    return bool(kept.find_kept(index, KIND, run)) and not is_finished(KIND, run, results)
 
 
 def method_of(path: str) -> str:
@@ -100,7 +274,6 @@ def count_again(noted: kept.Rows, paths: Collection[str]) -> dict[str, Any]:
 
 
 def write_count(found: dict[str, Any]) -> str:
-    """Write a sentence about kept runs that were trained again."""
     when = " to ".join(dict.fromkeys((found["first_date"], found["last_date"])))
     forms = {
         "identical": "{identical} with the same numbers",
@@ -136,7 +309,6 @@ def note(paths: list[str], folder: Path, results: Path, seed: int) -> list[dict[
 
 
 def describe(entry: kept.Entry, before: kept.Rows, run: Path, seed: int) -> dict[str, str]:
-    """Return the row of a run that was trained again."""
     after = kept.select_own_columns(keeping.read_item_rows(KIND, run / METRICS))
     now = keeping.read_makers(run / "summary.json")
     return {
@@ -156,7 +328,10 @@ def compare(before: kept.Rows, after: kept.Rows) -> dict[str, str]:
     largest one, and that of the last round. They are `nan` if only one of the runs has an accuracy.
     """
     names = before[0].keys() & after[0].keys()
-    then, now = ({row["round"]: select(row, names) for row in rows} for rows in (before, after))
+    then, now = (
+        {row["round"]: {name: row.get(name, "") for name in names} for row in rows}
+        for rows in (before, after)
+    )
     rounds = sorted(then.keys() | now.keys(), key=int)
     differing = [number for number in rounds if then.get(number) != now.get(number)]
     far = [find_distance(then.get(number), now.get(number)) for number in rounds]
@@ -166,10 +341,6 @@ def compare(before: kept.Rows, after: kept.Rows) -> dict[str, str]:
         "largest": keeping.write_value(math.nan if any(map(math.isnan, far)) else max(far)),
         "last": keeping.write_value(far[-1]),
     }
-
-
-def select(row: dict[str, str], names: Collection[str]) -> dict[str, str]:
-    return {name: row.get(name, "") for name in names}
 
 
 def find_distance(one: dict[str, str] | None, other: dict[str, str] | None) -> float:

@@ -4,6 +4,7 @@ To refuse something is to raise a UsageError.
 """
 
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,7 +62,7 @@ def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:
     if clients := count_clients(protocol["clients"], dataset):
         check_population(where, protocol, clients, dataset)
     weights = source.literal(f"models.{protocol['model']}", "WEIGHTS", ())
-    if protocol["weights"] not in ("none", *weights) and not is_file(protocol["weights"]):
+    if protocol["weights"] not in ("none", *weights) and not os.path.isfile(protocol["weights"]):
         raise UsageError(
             f"{where}: weights `{shown(protocol['weights'])}` are neither none"
             f"{''.join(f', {w}' for w in weights)} nor a file: set `weights` to one of these, or "
@@ -290,7 +291,6 @@ def name_inputs(dataset: str) -> str:
 
 
 def list_stated(method: MethodParts, constant: str, default: Any) -> list[Any]:
-    """Return what each file of a method states."""
     return [source.literal(f"methods.{part}", constant, default) for part in method]
 
 
@@ -392,14 +392,6 @@ def check_case(axis: str, names: list[str]) -> None:
 def ignores_case(folder: Path) -> bool:
     other = str(folder).swapcase()
     return other != str(folder) and Path(other).exists()
-
-
-def is_file(text: str) -> bool:
-    """Whether there is such a file; False for a text that cannot be a path."""
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def check_type(what: str, value: Any, default: Any) -> None:

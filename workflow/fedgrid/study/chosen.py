@@ -25,7 +25,6 @@ from fedgrid.study.records import Block, Study
 
 FOLDER = "chosen"  # beside the files of studies
 FILTERS = ("dataset", "partition", "method")  # by which a block takes a part of the choices
-RUNS = "runs/"
 CHOOSING = "choosing_seeds"  # of a block with a choice: the seeds of the runs that chose it
 
 Choice = dict[str, Any]
@@ -58,26 +57,20 @@ def expand_study(path: Path, study: Study) -> Study:
     """
     scales = {}
     for scale, of in study["scales"].items():
-        grids = expand_grids(path, study, scale)
-        empty = [(grid, blocks) for grid, blocks in of["grids"].items() if not grids[grid]]
-        awaits = {grid: b["chosen"] for grid, blocks in empty for b in blocks if "chosen" in b}
+        grids, awaits = {}, {}
+        for grid, blocks in of["grids"].items():
+            with within(f"{path.name}: scales.{scale}.grids.{grid}"):
+                for block in blocks:
+                    check_block(study, scale, block)
+                grids[grid] = [b for block in blocks for b in expand_block(path, scale, block)]
+            chosen = [block["chosen"] for block in blocks if "chosen" in block]
+            if chosen and not grids[grid]:
+                awaits[grid] = chosen[-1]
         scales[scale] = of | {"grids": grids, "awaits": awaits}
     return study | {"scales": scales}
 
 
-def expand_grids(path: Path, study: Study, scale: str) -> dict[str, list[Block]]:
-    grids = study["scales"][scale]["grids"]
-    expanded = {}
-    for grid, blocks in grids.items():
-        with within(f"{path.name}: scales.{scale}.grids.{grid}"):
-            for block in blocks:
-                check_block(study, scale, block)
-            expanded[grid] = [b for block in blocks for b in expand_block(path, scale, block)]
-    return expanded
-
-
 def expand_block(path: Path, scale: str, block: Any) -> Iterator[Block]:
-    """Yield the blocks that a block stands for."""
     if "chosen" in block:
         choices = read_choices(choices_file(path, scale, block["chosen"]))
         yield from (take_choice(block, c) for c in choices if is_wanted(block, c, FILTERS))
@@ -137,7 +130,13 @@ def check_block(study: Study, scale: str, block: Any) -> None:
         known("product", product, study["products"])
     if "chosen" in block:
         before = [*list_before(study, scale, block["chosen"])]
-        check_names(block, [one for one in before if "chosen" not in one])
+        written = [one for one in before if "chosen" not in one]
+        for axis in FILTERS:
+            there = {str(name) for one in written for name in listed(one[axis])}
+            for name in listed(block.get(axis)):
+                known(
+                    f"{axis} of the grid from which `{block['chosen']}` chooses", str(name), there
+                )
         choosing = [seed for one in before for seed in listed(one["seed"])]
         check_seeds(block["chosen"], choosing, listed(block["seed"]))
 
@@ -145,17 +144,10 @@ def check_block(study: Study, scale: str, block: Any) -> None:
 def list_before(study: Study, scale: str, product: str) -> Iterator[Any]:
     """Yield the blocks of the grids from whose runs a product and those before it choose."""
     text = study["products"][product]["from"].get("runs", "")
-    for block in study["scales"][scale]["grids"].get(text.removeprefix(RUNS), []):
+    for block in study["scales"][scale]["grids"].get(text.removeprefix("runs/"), []):
         yield block
         if "chosen" in block and block["chosen"] != product:
             yield from list_before(study, scale, block["chosen"])
-
-
-def check_names(block: Any, before: list[Any]) -> None:
-    for axis in FILTERS:
-        there = {str(name) for one in before for name in listed(one[axis])}
-        for name in listed(block.get(axis)):
-            known(f"{axis} of the grid from which `{block['chosen']}` chooses", str(name), there)
 
 
 def check_seeds(product: str, choosing: Iterable[int], seeds: Iterable[int]) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 from fedgrid.runtime.names import registered
 from fedgrid.study.protocol import PROTOCOL
-from fedgrid.study.reading import check_config, read_flags, read_yaml
+from fedgrid.study.reading import check_config, read_yaml
 from fedgrid.study.resolving import list_defaults
-from fedgrid.study.variants import read_value
+from fedgrid.study.variants import TRUTH, read_value
+
+FLAGS = ("warm", "kept")  # keys of a configuration that are true or false
 
 
 def read_given(config: dict, files: dict[Path, dict]) -> dict:
@@ -41,6 +43,15 @@ def restore_values(value: Any, theirs: Any, ours: Any) -> Any:
         else inner
         for key, inner in value.items()
     }
+
+
+def read_flags(config: dict) -> dict:
+    """Convert the texts `true` and `false` of the keys FLAGS to booleans.
+
+    Snakemake leaves `--config kept=false` as text.
+    """
+    texts = {key: config[key] for key in FLAGS if isinstance(config.get(key), str)}
+    return config | {key: TRUTH.get(text.lower(), text) for key, text in texts.items()}
 
 
 def convert_config(config: dict) -> dict:

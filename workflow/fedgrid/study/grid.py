@@ -267,7 +267,10 @@ class Grid(Resolver):
         }
 
     def _needed(self, study: str, name: str) -> set[str]:
-        return products.list_needed_sources(study, name, self.studies[study]["products"][name])
+        entry = self.studies[study]["products"][name]
+        module = products.product_module(study, name, entry)
+        needed, possible = products.list_parameters(module, entry.get("with", {}))
+        return {key for key in entry["from"] if possible is None or key in needed}
 
     def _given(self, study: str, scale: str, name: str) -> dict[str, str]:
         given, there = self.studies[study]["products"][name]["from"], self._scale(study, scale)
@@ -402,7 +405,7 @@ class Grid(Resolver):
         stated.check_published(published, self._names_in(study))
         names = self._names_in(study, judged)
         for axis, known_as in self.tuned_names(study).items():
-            getattr(names, axis).update(known_as.values())
+            names[axis].update(known_as.values())
         stated.check_claims(about.get("claims", []), names, published)
         stated.check_claim_numbers(about)
         for name in listed(about.get("main")):
@@ -437,7 +440,7 @@ class Grid(Resolver):
                 check_source(text, about["scales"])
         there = self._names_in(study, list_grids(entry))
         if products.chooses_methods(entry):
-            there.method.update(self.family(name) for name in {*there.method})
+            there["method"] |= {*map(self.family, there["method"])}
         module = products.product_module(study, name, entry)
         Checker(self, there, about.get("published", {})).check(module, entry.get("with", {}))
 

@@ -47,7 +47,7 @@ def state_gb(run: Run) -> float:
     clients = count_clients(protocol["clients"], run["dataset"]) or MANY
     cohort = cohorts.size(clients, protocol["participation"], protocol["sampler"])
     keepers = min(clients, cohort * protocol["rounds"])
-    return model_mb(run) * (2 + count_kept_models(run) * keepers) / 1000
+    return measure_model(run)["weights"] * (2 + count_kept_models(run) * keepers) / 1000
 
 
 def is_state_read(name: Names) -> bool:
@@ -60,10 +60,6 @@ def is_state_read(name: Names) -> bool:
     return any(all(name[axis] in block[axis] for axis in AXES) for block in blocks)
 
 
-def model_mb(run: Run) -> float:
-    return measure_model(run)["weights"]
-
-
 def measure_model(run: Run) -> dict[str, float]:
     """Return the MB of the run's model, and of a sample in training and in evaluation."""
     return sizes.measure_sizes(run["protocol"]["model"], write_inputs(run["dataset"]))
@@ -71,9 +67,8 @@ def measure_model(run: Run) -> dict[str, float]:
 
 def write_inputs(dataset: str) -> str:
     """Return the shape, classes and tokens of a dataset as JSON."""
-    data = f"datasets.{dataset}"
-    inputs = {key.lower(): source.literal(data, key, 0) for key in ("SHAPE", "CLASSES", "TOKENS")}
-    return json.dumps(inputs)
+    keys, data = ("SHAPE", "CLASSES", "TOKENS"), f"datasets.{dataset}"
+    return json.dumps({key.lower(): source.literal(data, key, 0) for key in keys})
 
 
 def count_kept_models(run: Run) -> float:
@@ -105,11 +100,8 @@ def dataset_modules(dataset: str) -> list[str]:
 
 def list_stages_until(last: str, run: Run) -> set[str]:
     """Return the stages that a run goes through until the last one, as its method asks for."""
-    wanted = {
-        "partition",
-        last,
-        *(("train", *list_needed_stages(run)) if last in OF_METHOD else ()),
-    }
+    of_method = ("train", *list_needed_stages(run)) if last in OF_METHOD else ()
+    wanted = {"partition", last, *of_method}
     return wanted | ({"pretrain"} if "saliency" in wanted else set())
 
 
@@ -148,7 +140,6 @@ def fingerprint_stages(stage: str, run: Run) -> str:
     looks finished: a stage that fails would leave old results of later stages in place.
     """
     modules = {*dataset_modules(run["dataset"])}
-    modules |= {
-        module for one in list_stages_until(stage, run) for module in stage_modules(one, run)
-    }
+    for one in list_stages_until(stage, run):
+        modules.update(stage_modules(one, run))
     return source.fingerprint(*sorted(modules))

@@ -59,7 +59,6 @@ class Checker:
                 self.check_metric(by)
 
     def check_name(self, kind: str, name: str) -> None:
-        """Refuse a name that stands for nothing of its kind."""
         if kind == "metric":
             self.check_metric(name)
         elif kind == "ending":
@@ -68,10 +67,10 @@ class Checker:
             self.check_field(name)
         elif kind != "axis":
             among = {"way": WAYS, "tail": TAILS, "published": self.published}.get(kind)
-            known(KINDS[kind], name, getattr(self.there, kind) if among is None else among)
+            known(KINDS[kind], name, self.there[kind] if among is None else among)
 
     def check_ending(self, name: str) -> None:
-        methods = self.there.method
+        methods = self.there["method"]
         if not any(method.endswith(name) for method in methods):
             endings = {f"+{method.rpartition('+')[2]}" for method in methods if "+" in method}
             known(KINDS["ending"], name, endings)
@@ -95,7 +94,7 @@ class Checker:
         known(KINDS["field"], name, plain if "." not in name else whole)
 
     def list_parts(self) -> set[str]:
-        return {part for method in self.there.method for part in self.resolver.parts(method)}
+        return {part for method in self.there["method"] for part in self.resolver.parts(method)}
 
 
 # What a name of each kind is called in an error.

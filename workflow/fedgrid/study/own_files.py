@@ -26,7 +26,6 @@ def check_own_files() -> None:
 
 
 def check_partition(name: str) -> None:
-    """Check the constants in a partition's file."""
     source.tree(f"partitions.{name}")  # raises for a file that is not Python, with its line
     for constant in CONSTANTS:
         if not isinstance(source.literal(f"partitions.{name}", constant), str):

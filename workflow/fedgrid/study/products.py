@@ -93,11 +93,6 @@ def list_parameters(module: str, options: dict) -> tuple[list[str], list[str] | 
     return [*needed, *more], possible and [*possible, *more, BEST]
 
 
-def list_needed_sources(study: str, product: str, entry: Product) -> set[str]:
-    needed, possible = list_parameters(product_module(study, product, entry), entry.get("with", {}))
-    return {name for name in entry["from"] if possible is None or name in needed}
-
-
 def takes_best(module: str) -> bool:
     """Whether a product's `draw` takes `best`, and so chooses runs for each of its metrics."""
     return BEST in source.arguments(module, "draw")

@@ -31,7 +31,6 @@ from fedgrid.study.records import Study
 
 T = TypeVar("T")
 GIVEN = "the configuration"  # files and --config together, where an error names a place
-FLAGS = ("warm", "kept")  # keys of a configuration that are true or false
 
 
 def read_config(path: Path) -> dict:
@@ -50,16 +49,6 @@ def read_config(path: Path) -> dict:
         cli.warn(f"the {CONFIG} of this folder is ignored, because it is not fedgrid's ({problem})")
         return {}
     return own
-
-
-def read_flags(config: dict) -> dict:
-    """Convert the texts `true` and `false` of the keys FLAGS to booleans.
-
-    Snakemake leaves `--config kept=false` as text.
-    """
-    values = {"true": True, "false": False}
-    texts = {key: config[key] for key in FLAGS if isinstance(config.get(key), str)}
-    return config | {key: values.get(text.lower(), text) for key, text in texts.items()}
 
 
 def check_config(name: str, config: dict, required: bool = True) -> None:

@@ -274,10 +274,8 @@ class Resolver:
     # -- runs ------------------------------------------------------------------------------------
 
     def resolve(self, run: Mapping[str, Any]) -> Run:
-        protocol, method = (
-            self.protocol(run["protocol"]),
-            self.method(run["method"], run["dataset"]),
-        )
+        protocol = self.protocol(run["protocol"])
+        method = self.method(run["method"], run["dataset"])
         names = {axis: run[axis] for axis in AXES} | {"seed": int(run["seed"])}
         resolved: Any = {
             "name": names,
@@ -404,11 +402,8 @@ def merge_entries(key: str, sources: dict[str, Mapping[str, Any]]) -> dict[str, 
 
 def merge_datasets(studies: Mapping[str, Study]) -> dict[str, Fields]:
     """Return the data of one's own that studies name, without those of the configuration."""
-    of_studies = {
-        file: {"datasets": own_data.checked(about.get("datasets"), file)}
-        for study, about in studies.items()
-        if (file := f"{study}.yaml")
-    }
+    files = {f"{study}.yaml": about.get("datasets") for study, about in studies.items()}
+    of_studies = {file: {"datasets": own_data.checked(of, file)} for file, of in files.items()}
     found = merge_entries("datasets", of_studies | {GIVEN: {"datasets": own_data.given()}})
     return {name: entry for name, entry in found.items() if name not in own_data.given()}
 

@@ -5,7 +5,6 @@ published number would not be shown.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import Any
 
@@ -27,7 +26,7 @@ from fedgrid.runtime.names import UsageError, known, listed, name_family, shown,
 from fedgrid.runtime.resolved import Named
 from fedgrid.study.records import Study
 
-SETTING = ("dataset", "partition", "protocol")
+SETTING: tuple[Named, ...] = ("dataset", "partition", "protocol")
 # The axes whose values are names.
 NAMED: tuple[Named, ...] = ("protocol", "dataset", "partition", "method")
 PAPER = "paper"  # the protocol of the printed numbers, with the name of a column's own after it
@@ -42,25 +41,18 @@ ADDED = "averaged"  # an option of a product whose keys are names of its own
 HEADING = "heading"  # of a published table of another source than the study's paper
 
 
-@dataclass
-class GridNames:
-    """The names on each axis of some grids, and their settings: dataset, partition, protocol."""
-
-    protocol: set[str] = field(default_factory=set)
-    dataset: set[str] = field(default_factory=set)
-    partition: set[str] = field(default_factory=set)
-    method: set[str] = field(default_factory=set)
-    settings: set[tuple[str, str, str]] = field(default_factory=set)
+GridNames = dict[str, set[Any]]  # as of `collect_names`
 
 
 def collect_names(blocks: Iterable[Mapping[str, Any]]) -> GridNames:
-    names_of_blocks = GridNames()
+    """Return the names on each axis, and as `settings` (dataset, partition, protocol)."""
+    found: GridNames = {key: set() for key in (*NAMED, "settings")}
     for block in blocks:
+        names = {axis: [*map(str, listed(block[axis]))] for axis in NAMED}
         for axis in NAMED:
-            getattr(names_of_blocks, axis).update(map(str, listed(block[axis])))
-        dataset, partition, protocol = (map(str, listed(block[axis])) for axis in SETTING)
-        names_of_blocks.settings.update(product(dataset, partition, protocol))
-    return names_of_blocks
+            found[axis].update(names[axis])
+        found["settings"].update(product(*(names[axis] for axis in SETTING)))
+    return found
 
 
 # -- claims ---------------------------------------------------------------------------------------
@@ -70,7 +62,7 @@ def check_claims(
     claims: list[Claim], grid_names: GridNames, published: dict[str, dict[str, Any]]
 ) -> None:
     printed = list_printed_names(published)
-    among: dict[str, set[str]] = {axis: getattr(grid_names, axis) | printed[axis] for axis in NAMED}
+    among: dict[str, set[str]] = {axis: grid_names[axis] | printed[axis] for axis in NAMED}
     for number, claim in enumerate(claims, start=1):
         check_others(where := f"claims: number {number}", claim)
         with within(where):
@@ -168,8 +160,8 @@ def check_published(published: dict[str, dict[str, Any]], grid_names: GridNames)
 
 def check_column(column: list[str], grid_names: GridNames) -> None:
     for axis, name in zip(SETTING, column, strict=False):
-        known(f"{axis} of a grid of this study", name, getattr(grid_names, axis))
-    if not any(setting[: len(column)] == tuple(column) for setting in grid_names.settings):
+        known(f"{axis} of a grid of this study", name, grid_names[axis])
+    if not any(setting[: len(column)] == tuple(column) for setting in grid_names["settings"]):
         raise UsageError(
             f"no grid of this study has the column {' '.join(column)}: correct it, or add it "
             "to a grid"
@@ -179,7 +171,7 @@ def check_column(column: list[str], grid_names: GridNames) -> None:
 def check_rows(table: dict, grid_names: GridNames) -> None:
     for key in ("rows", "speedups"):
         for method, values in table.get(key, {}).items():
-            among = grid_names.method if key == "rows" else table["rows"]
+            among = grid_names["method"] if key == "rows" else table["rows"]
             known(f"method of a grid of this study, in `{key}`,", method, among)
             if len(values) != len(table["columns"]):
                 raise UsageError(
