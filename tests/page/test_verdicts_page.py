@@ -20,7 +20,7 @@ from fedgrid.analysis import claim_text, measures
 from fedgrid.analysis import verdicts as judging
 from fedgrid.analysis.scores import CELL
 from fedgrid.commands import keep, verdicts
-from fedgrid.page import bars, evidence, headlines, making, marks, sections, verdict_bar, write
+from fedgrid.page import bars, evidence, making, marks, sections, verdict_bar, write
 from fedgrid.page.sheets import MINUS, Row, Sheet
 from fedgrid.report import claims
 from fedgrid.runtime.names import UsageError
@@ -984,7 +984,7 @@ def finding(*printed: str) -> dict:
     row = Row("claims.csv", 2, {"claim": "1", "our_verdict": "holds"})
     at = sections.AtScale("small", row, [SimpleNamespace(bars=shown)])
     headline = {"at": at, "shown": SimpleNamespace(row={"says": "a sentence"})}
-    (found,) = headlines.list_headlines([SimpleNamespace(name="mine", headline=headline)])
+    (found,) = write.list_headlines([SimpleNamespace(name="mine", headline=headline)])
     return found
 
 

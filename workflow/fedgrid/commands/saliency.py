@@ -28,9 +28,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     out = asked.out or asked.results / input_paths(run)["saliency"]
     paths = command.find_inputs(asked, run, "data", "partition", "pretrain")
     encode(run, paths, out, command.Machine(asked.device, "loop", asked.threads))
-    return command.describe_work(
-        "saliency", run, paths, out, *map(out.with_suffix, (".csv", ".json"))
-    )
+    written = [out, out.with_suffix(".csv"), out.with_suffix(".json")]
+    return command.describe_work("saliency", run, paths, *written)
 
 
 if __name__ == "__main__":

@@ -86,17 +86,12 @@ class Bar:
         """What the paper prints of this comparison; NaN if nothing."""
         return self.row.read_number("printed") if self.column == "difference" else math.nan
 
-    @property
-    def shown(self) -> list[float]:
-        """All values but the interval, which the axis must have."""
-        return [self.mean, self.printed, *self.seeds]
-
 
 def fit_axis(bars: Iterable[Bar], allowed: tuple[float, float]) -> Axis:
     """Return an axis for all these lines, their placebos, and the bounds of a claim."""
     every = [each for bar in bars for each in (bar, *bar.placebos)]
-    values = [*allowed, *(value for bar in every for value in bar.shown)]
-    return make_axis(values, [end for bar in every for end in bar.ends])
+    values = [value for bar in every for value in (bar.mean, bar.printed, *bar.seeds)]
+    return make_axis([*allowed, *values], [end for bar in every for end in bar.ends])
 
 
 def draw_line(bar: Bar, axis: Axis, allowed: tuple[float, float], height: int = LINE) -> Markup:
