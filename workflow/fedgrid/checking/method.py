@@ -236,18 +236,13 @@ class Trial:
         """
         seen, made = self.seen, self.method(self.parts)
         for name in filter(partial(getattr, made), EFFECTIVE):
-            found = self.seen_without(name)
-            if len(found) == len(seen) and all(map(near, found, seen)):
+            try:
+                with patch.object(self, "without", {name: None}):
+                    self.play("loop")
+            except Exception:  # another function needs what it gives
+                continue
+            if len(self.seen) == len(seen) and all(map(near, self.seen, seen)):
                 yield f"`{name}`"
-
-    def seen_without(self, name: str) -> list[Any]:
-        """Return the evaluation of the method without a function; empty if it does not work."""
-        try:
-            with patch.object(self, "without", {name: None}):
-                self.play("loop")
-        except Exception:  # another function needs what it gives
-            return []
-        return self.seen
 
     def compare(self, state: RunState) -> Iterator[str]:
         trials: list[tuple[str, Callable[[], RunState], float]] = [

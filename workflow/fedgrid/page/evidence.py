@@ -15,8 +15,7 @@ import pandas as pd
 from fedgrid.analysis import claim_text, figures, measures, verdicts
 from fedgrid.page import making
 from fedgrid.report import claims, granularity, omissions
-from fedgrid.report._product import draw_table, load_product
-from fedgrid.report._product import read_table as read_table
+from fedgrid.report._product import draw_table, load_product, read_table
 from fedgrid.runtime.names import NothingToDrawError, UsageError, listed
 from fedgrid.store.measured import find_measured
 from fedgrid.store.tables import collect_finished
