@@ -88,12 +88,6 @@ def archived(path: Path, members: list[tuple[str, bytes | tarfile.TarInfo]]) -> 
     return path
 
 
-def linked(kind: bytes, to: str) -> tarfile.TarInfo:
-    member = tarfile.TarInfo("CINIC-10/test/cat/link.png")
-    member.type, member.linkname = kind, to
-    return member
-
-
 def everything(name: str) -> str | None:
     return name if name.endswith(".png") else None
 
@@ -110,7 +104,8 @@ def test_names_in_an_archive_point_nowhere(name, tmp_path):
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
 def test_links_and_pipes_in_an_archive_are_passed_over(kind, tmp_path):
     (tmp_path / "secret.png").write_bytes(b"secret")
-    member = linked(kind, str(tmp_path / "secret.png"))
+    member = tarfile.TarInfo("CINIC-10/test/cat/link.png")
+    member.type, member.linkname = kind, str(tmp_path / "secret.png")
     source = archived(tmp_path / "a.tar.gz", [("x", member)])
     assert list(_archives.contents(source, everything)) == []
 
@@ -287,21 +282,18 @@ def test_damaged_data_is_answered_in_one_sentence(spoil, decoded):
     assert not (decoded / "evil").exists()
 
 
-def resolved(method: str = "fedavg", **protocol) -> dict:
-    name = dict(zip(AXES, ("fedsls-quick", "digits", "dir0.1", method, 0), strict=True))
-    run = made_up.GRID.resolve(name)
-    return run | {"protocol": run["protocol"] | {"clients": 5} | protocol}
-
-
-def dealt(folder: Path, path: Path, clients: int = 5) -> Path:
-    """A partition of the data in `folder`."""
+def dealt(folder: Path, path: Path) -> Path:
+    """A partition of the data in `folder` over five clients."""
     labels = np.load(folder / "train_labels.npy")
-    write_partition(dirichlet.draw(labels, 10, clients, "classwise", 0.1, 0), path)
+    write_partition(dirichlet.draw(labels, 10, 5, "classwise", 0.1, 0), path)
     return path
 
 
 def load(folder: Path, path: Path):
-    return load_federation(resolved(), {"data": folder, "partition": path}, torch.device("cpu"))
+    names = dict(zip(AXES, ("fedsls-quick", "digits", "dir0.1", "fedavg", 0), strict=True))
+    run = made_up.GRID.resolve(names)
+    run = run | {"protocol": run["protocol"] | {"clients": 5}}
+    return load_federation(run, {"data": folder, "partition": path}, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -327,13 +319,6 @@ def test_a_normalisation_that_cannot_be_divided_by_is_damage(statistics, decoded
 # --- partitions, saliency, latents, models -----------------------------------------------------
 
 
-def changed(path: Path, **new) -> None:
-    """Write an .npz again with other arrays."""
-    with np.load(path) as found:
-        kept = dict(found)
-    np.savez(path, **{name: new[name](a) if name in new else a for name, a in kept.items()})
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -356,7 +341,9 @@ def changed(path: Path, **new) -> None:
 def test_a_file_that_is_no_partition_is_refused(change, made, tmp_path):
     path = dealt(made, tmp_path / "p.npz")
     assert load(made, path).counts.sum() == 1442
-    changed(path, **change)
+    with np.load(path) as found:
+        arrays = {name: change[name](a) if name in change else a for name, a in found.items()}
+    np.savez(path, **arrays)
     with pytest.raises(UsageError, match=r"p\.npz is (damaged|not a partition)"):
         load(made, path)
 
@@ -678,17 +665,17 @@ OBEYS = ["env"] if os.geteuid() else ["setpriv", "--bounding-set", "-dac_overrid
 OBEYS = OBEYS if shutil.which(OBEYS[0]) else []
 
 
-def command(folder: Path, *arguments, env=None, **options) -> subprocess.CompletedProcess:
+def command(folder: Path, *arguments, env=None) -> subprocess.CompletedProcess:
     """A command of the package; its streams arrive as one."""
     environment = conftest.ENVIRONMENT | {"PYTHONPATH": str(PACKAGE.parent)} | (env or {})
     return subprocess.run(
         [*map(str, arguments)], cwd=folder, env=environment, text=True, timeout=600,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
 
 
-def staged(folder: Path, *arguments, **options) -> subprocess.CompletedProcess:
-    return command(folder, sys.executable, "-m", *arguments, **options)
+def staged(folder: Path, *arguments) -> subprocess.CompletedProcess:
+    return command(folder, sys.executable, "-m", *arguments)
 
 
 def assert_one_sentence(process: subprocess.CompletedProcess, *words: str) -> None:
@@ -771,9 +758,9 @@ TINY = ("--cores", "1", "--configfile", "tiny.yaml", "--config", "method=fedavg,
 TABLE = "results/table1.csv"
 
 
-def snakemake(project: Path, *options, target: str = TABLE) -> subprocess.CompletedProcess:
+def snakemake(project: Path, *options) -> subprocess.CompletedProcess:
     env = {"PYTHONPATH": ""}
-    return command(project, "snakemake", *TINY, *options, "--", target, env=env)
+    return command(project, "snakemake", *TINY, *options, "--", TABLE, env=env)
 
 
 @pytest.fixture(scope="module")

@@ -110,15 +110,10 @@ def test_a_model_with_running_statistics_has_those_of_the_run(model, dataset):
     assert not torch.equal(made.model.state_dict()["head.weight"], made.build().head.weight)
 
 
-def open_test_set(dataset: str, folder: str = "there") -> stored.Data:
-    (meta,) = Path(folder).glob(f"data/{dataset}*/meta.json")
-    return stored.open_data(meta.parent)
-
-
 @pytest.mark.parametrize("model", ["cnn", "resnet8"])  # its BatchNorm mixes images of a batch
 def test_predictions_are_those_of_the_run(model):
     made = fedgrid.run(model=model, results="there", **ONE | {"rounds": 3})
-    data = open_test_set("digits")
+    data = stored.open_data(Path("there/data/digits"))
     found = made.predict(data.test_images)
     assert found.dtype == np.int64
     assert np.mean(found == data.test_labels) == pytest.approx(made.accuracy)

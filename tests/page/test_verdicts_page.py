@@ -73,10 +73,6 @@ def leave(results: Path, names: dict, diverged: bool = False) -> None:
     (folder / "summary.json").write_text(json.dumps(about))
 
 
-def is_diverged(names: dict) -> bool:
-    return DIVERGED.items() <= names.items()
-
-
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_kept(tmp_path_factory):
     """These tests are of runs that are made up, whatever is kept with the studies.
@@ -112,7 +108,7 @@ def results(tmp_path_factory) -> Path:
     for study, part in PARTS.items():
         runs = making.list_grid_runs(study, "quick", GRID)[making.RUN].to_dict("records")
         for names in filter(part, runs):
-            leave(folder, names, is_diverged(names))
+            leave(folder, names, diverged=DIVERGED.items() <= names.items())
     scores = folder / "studies/fedsls/quick/fidelity/scores.csv"
     scores.parent.mkdir(parents=True)
     made.fidelity_scores().to_csv(scores, index=False)
