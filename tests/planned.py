@@ -35,6 +35,7 @@ CONFIG = read_config(PACKAGE.parents[1] / "config.yaml") | {"device": "cpu"}
 def snakemake(arguments: Iterable[str] = (), groups: Iterable[str] = (), **settings) -> Invocation:
     """A Snakemake that plans and runs nothing, unless its settings say otherwise."""
     given = {"remote_exec": False, "is_main_process": True, "dryrun": True, "dag_settings": None}
+    given |= {"storage_settings": None}
     given |= {"executor_plugin": None, "execution_settings": None, "deployment_settings": None}
     modifier = SimpleNamespace(modify_rulename=lambda stage: f"fedgrid_{stage}")
     grouped = {f"fedgrid_{stage}" for stage in groups}
@@ -219,4 +220,5 @@ def constrained(name: re.Match) -> str:
 def listed(find: Find, names: Wildcards) -> list[str]:
     """The paths of a job's inputs."""
     inputs = find(names)
-    return [*(inputs.values() if isinstance(inputs, dict) else inputs)]
+    every = inputs.values() if isinstance(inputs, dict) else inputs
+    return [path for one in every for path in ([one] if isinstance(one, str) else one)]

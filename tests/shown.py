@@ -32,6 +32,15 @@ QUOTES += [
     for why in claim.get("equal", {}).values()
 ]
 QUOTES += [claim["says"] for study in STUDIES.values() for claim in study.get("claims", [])]
+# What scripts call at their end.
+WRITE_DOWN = """<script>
+function writeDown(seen) {
+    const note = document.createElement("pre");
+    note.id = "seen";
+    note.textContent = JSON.stringify(seen);
+    document.body.append(note);
+}
+</script>"""
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?")
 # Opens what is closed, and writes down all texts with a digit that have a place on the page.
 VISIT = """<script>
@@ -70,10 +79,7 @@ for (const forest of document.querySelectorAll(".forest")) {
         seen.plots.push({ticks, row: drawn.dataset.row, column: drawn.dataset.column, found});
     }
 }
-const note = document.createElement("pre");
-note.id = "seen";
-note.textContent = JSON.stringify(seen);
-document.body.append(note);
+writeDown(seen);
 </script></body>"""
 
 
@@ -83,9 +89,9 @@ def look(page: str, folder: Path, width: int = 1500) -> dict:
 
 
 def visit(page: str, script: str, folder: Path, *options: str) -> dict:
-    """What a script, which ends the page, leaves in `seen`, in a browser that reaches no host."""
+    """What a script at the end of a page writes down, in a browser that reaches no host."""
     before, after = page.rsplit("</body>", 1)
-    (folder / "visited.html").write_text(before + script + after)
+    (folder / "visited.html").write_text(before + WRITE_DOWN + script + after)
     shown = browse((folder / "visited.html").as_uri(), folder, *options)
     (found,) = re.findall(r'<pre id="seen">(.*?)</pre>', shown, re.DOTALL)
     return json.loads(unescape(found))
@@ -137,11 +143,9 @@ frame.onload = () => {
     const ground = colour("body", "backgroundColor"), found = {};
     for (const of of [".claim h3", ".claim .small", ".claim a", ".label"])
         found[of] = contrast(ground, colour(of, "color"));
-    const scroll = page.documentElement.scrollWidth, note = document.createElement("pre");
-    note.id = "seen";
-    note.textContent = JSON.stringify({cut, gap, contrast: found, dark: ground < .2, scroll});
+    const scroll = page.documentElement.scrollWidth;
     frame.remove();
-    document.body.append(note);
+    writeDown({cut, gap, contrast: found, dark: ground < .2, scroll});
 };
 frame.srcdoc = PAGE;
 </script></body>"""

@@ -40,8 +40,8 @@ def unmixed() -> nn.Module:
     return nn.BatchNorm2d(1, track_running_stats=False)
 
 
-def judged(*layers, name: str = "mlp", **fixed) -> list[str]:
-    return [*parts.judge_model(name, partial(made, *layers, **fixed), DATA)]
+def judged(*layers, name: str = "mlp") -> list[str]:
+    return [*parts.judge_model(name, partial(made, *layers), DATA)]
 
 
 def test_a_right_model_has_no_problem():
@@ -123,10 +123,8 @@ def test_a_partition_is_described_and_drawn_twice(monkeypatch, capsys):
     right, wrong = Partition(one, counts), Partition([one[0][::-1]], counts + 1)
     drawn = iter([right, wrong, wrong, wrong])
     monkeypatch.setattr(parts, "draw", lambda run, data: next(drawn))
-    run = GRID.resolve(
-        {"protocol": "fedsls-quick", "dataset": "my", "partition": "iid", "method": "fedavg"}
-        | {"seed": 0}
-    )
+    names = {"protocol": "fedsls-quick", "dataset": "my", "partition": "iid"}
+    run = GRID.resolve(names | {"method": "fedavg", "seed": 0})
     for says in ("a second draw with the same seed", "not every training sample"):
         (sentence,) = parts.check_partition("iid", run, Path()).problems
         assert sentence.startswith(says)

@@ -47,13 +47,6 @@ PARTITION = "results/partition/digits/dir0.1/classwise-5/seed0.npz"
 FIVE = f"fedsls-quick-clients5-rounds1/{TASK}"  # a run on what has been made
 
 
-def call(project: Path, *command) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [*map(str, command)], cwd=project, env=ENVIRONMENT, text=True, timeout=600,
-        capture_output=True,
-    )  # fmt: skip
-
-
 def stage(arguments: str) -> None:
     """What `python -m fedgrid <arguments>` does, in this process."""
     name, *rest = shlex.split(arguments)
@@ -228,7 +221,10 @@ TABLE = ("--", "results/table1.csv")
 def assert_answered(project: Path, command: tuple, words: list[str]) -> str:
     """A failure, one sentence with all the words, no traceback, nothing changed; the last line."""
     before = written(project)
-    process = call(project, *command)
+    process = subprocess.run(
+        [*map(str, command)], cwd=project, env=ENVIRONMENT, text=True, timeout=600,
+        capture_output=True,
+    )  # fmt: skip
     said = process.stdout + process.stderr
     found = [line for line in said.splitlines() if all(word in line for word in words)]
     sentences = {line.strip().removeprefix("error: ") for line in found}

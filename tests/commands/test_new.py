@@ -93,41 +93,36 @@ def test_nothing_is_written_beside_a_study_of_fedgrid(command, folder):
     assert "is beside a study of fedgrid, where nothing is written" in done.stderr
 
 
-def test_a_mistake_in_a_file_of_the_folder_names_its_file_and_line(folder):
-    (folder / "methods/pull.py").write_text("def method(:\n")
-    done = say(folder, "-m", "fedgrid", "check", "pull")
-    assert (done.returncode, "methods/pull.py, line 1, is not Python" in done.stderr) == (1, True)
-
-
 PARTITION = 'PATTERN = "{}"\nEXAMPLE = "mine0.1"\nLABEL = "mine={{}}"\n'
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("file", "text", "problem"),
     [
-        ("x = 1\n", "partitions/mine.py has no PATTERN, which is a text"),
-        ("def (\n", "partitions/mine.py, line 1, is not Python"),
-        (PARTITION.format("mine("), "PATTERN is no pattern"),
-        (PARTITION.format("yours"), "PATTERN does not match EXAMPLE, mine0.1"),
-        (PARTITION.format("(?:mine|dir)(.*)"), "is a partition of partitions/mine.py and of dir"),
+        ("methods/pull.py", "def method(:\n", "methods/pull.py, line 1, is not Python"),
+        (
+            "methods/pull.py",
+            "import helper\n",
+            "helper.py of this folder, on which no result would",
+        ),
+        ("partitions/mine.py", "x = 1\n", "partitions/mine.py has no PATTERN, which is a text"),
+        ("partitions/mine.py", "def (\n", "partitions/mine.py, line 1, is not Python"),
+        ("partitions/mine.py", PARTITION.format("mine("), "PATTERN is no pattern"),
+        ("partitions/mine.py", PARTITION.format("yours"), "does not match EXAMPLE, mine0.1"),
+        (
+            *("partitions/mine.py", PARTITION.format("(?:mine|dir)(.*)")),
+            "is a partition of partitions/mine.py and of dir",
+        ),
     ],
 )
-def test_a_wrong_partition_is_refused(text, problem, folder):
-    (folder / "partitions").mkdir()
-    (folder / "partitions/mine.py").write_text(text)
-    said = say(folder, "-m", "fedgrid", "check", "pull").stderr
-    assert problem in said
-    assert "Traceback" not in said
-
-
-def test_a_file_beside_the_folders_on_which_no_result_would_depend_is_refused(folder):
+def test_a_mistake_in_a_file_of_the_folder_is_named(file, text, problem, folder):
     (folder / "helper.py").write_text("def weight(): return 1.0\n")
-    file = folder / "methods/pull.py"
-    file.write_text(
-        file.read_text().replace("from torch import", "import helper\nfrom torch import")
-    )
-    said = say(folder, "-m", "fedgrid", "check", "pull").stderr
-    assert "imports helper.py of this folder, on which no result would depend" in said
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text(text)
+    done = say(folder, "-m", "fedgrid", "check", "pull")
+    assert done.returncode == 1
+    assert problem in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

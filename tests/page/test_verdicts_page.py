@@ -20,7 +20,7 @@ from fedgrid.analysis import claim_text, measures
 from fedgrid.analysis import verdicts as judging
 from fedgrid.analysis.scores import CELL
 from fedgrid.commands import keep, verdicts
-from fedgrid.page import bars, evidence, headlines, making, marks, sections, verdict_bar, write
+from fedgrid.page import bars, evidence, making, marks, sections, verdict_bar, write
 from fedgrid.page.sheets import MINUS, Row, Sheet
 from fedgrid.report import claims
 from fedgrid.runtime.names import UsageError
@@ -28,7 +28,7 @@ from fedgrid.runtime.places import PACKAGE
 from fedgrid.store import kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import RUN
-from fedgrid.study.reading import find_study, read_study
+from fedgrid.study.reading import find_study
 from made import GRID, STUDIES
 from shown import look, measure, misplaced, problems, visit
 from written import ROOT
@@ -42,6 +42,7 @@ OMITTED = {
     **{"baseline": "FedAvg", "others": 3, "more": "MOON", "fewer": "", "of": "accuracy"},
     **{"tail": 10, "scale": "quick", "left_out": "nothing", "better": 1, "better_methods": "SSP"},
 }
+CONFIG = ["--config", str(PACKAGE.parents[1] / "config.yaml")]
 SVG = "{http://www.w3.org/2000/svg}"
 DIVERGED = {"method": "moon", "partition": "dir0.05", "seed": 1}
 FEW = ("fedavg", "moon", "fedau", "fedsls", "fedsl-f2", "fedsls+swapped")
@@ -70,10 +71,6 @@ def leave(results: Path, names: dict, diverged: bool = False) -> None:
     about["diverged"] = rounds if diverged else None
     about |= {"device": "a machine", "code": "0123456789ab", "versions": {"torch": "2.8.0"}}
     (folder / "summary.json").write_text(json.dumps(about))
-
-
-def is_diverged(names: dict) -> bool:
-    return DIVERGED.items() <= names.items()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -111,7 +108,7 @@ def results(tmp_path_factory) -> Path:
     for study, part in PARTS.items():
         runs = making.list_grid_runs(study, "quick", GRID)[making.RUN].to_dict("records")
         for names in filter(part, runs):
-            leave(folder, names, is_diverged(names))
+            leave(folder, names, diverged=DIVERGED.items() <= names.items())
     scores = folder / "studies/fedsls/quick/fidelity/scores.csv"
     scores.parent.mkdir(parents=True)
     made.fidelity_scores().to_csv(scores, index=False)
@@ -130,9 +127,7 @@ def with_one_claim(**others: dict) -> Grid:
     return Grid(STUDIES | {"fedsls": study | {"claims": study["claims"][:1]}} | others)
 
 
-@pytest.fixture(scope="module")
-def one_claim() -> Grid:
-    return with_one_claim()
+ONE_CLAIM = with_one_claim()
 
 
 @pytest.fixture(scope="module")
@@ -281,13 +276,10 @@ addEventListener("load", () => {
     location.hash = "fedsls-9";
     const row = document.getElementById("fedsls-9").getBoundingClientRect();
     const covered = document.querySelector(".filters")?.getBoundingClientRect().bottom ?? 0;
-    const note = document.createElement("pre");
-    note.id = "seen";
-    note.textContent = JSON.stringify({
+    writeDown({
         small: small.map((one) => one.textContent), free: row.top - covered,
         before: stops.findIndex((one) => one.closest(".filters")),
     });
-    document.body.append(note);
 });
 </script></body>"""
 
@@ -314,10 +306,7 @@ for (const asked of ASKED) {
     const first = document.querySelector("#fedsls-1 [data-metric]:not([hidden])");
     seen.push({there, metric: first.dataset.metric, none: !form.querySelector(".none").hidden});
 }
-const note = document.createElement("pre");
-note.id = "seen";
-note.textContent = JSON.stringify(seen);
-document.body.append(note);
+writeDown(seen);
 </script></body>"""
 
 
@@ -362,10 +351,7 @@ filterByAddress();
 const first = [form.paper.value, form.verdict.value];
 form.verdict.value = "";
 form.dispatchEvent(new Event("change", {bubbles: true}));
-const note = document.createElement("pre");
-note.id = "seen";
-note.textContent = JSON.stringify([first, location.hash]);
-document.body.append(note);
+writeDown([first, location.hash]);
 </script></body>"""
 
 
@@ -427,9 +413,8 @@ def test_the_dictionary_has_the_columns_of_every_table(out):
 @pytest.mark.slow
 def test_the_command_writes_the_same_page_of_one_study(out, results, tmp_path):
     alone = tmp_path / "verdicts.html"
-    config = ["--config", str(PACKAGE.parents[1] / "config.yaml")]
     asked = ["--out", str(alone), "--results", str(results), "--study", "normalization"]
-    assert verdicts.main([*asked, *config]) is None
+    assert verdicts.main([*asked, *CONFIG]) is None
     ours, theirs = (beside(of, "normalization").partition("<main>")[2] for of in (alone, out))
     # The rows of a study depend on the other studies.
     number = re.compile(r"(?:studies|tally)\.csv:\d+")
@@ -481,40 +466,31 @@ def test_a_part_of_a_grid_is_counted_and_compared(out):
 def test_a_claim_does_not_hold_while_comparisons_have_no_runs():
     runs = made.runs({"fedsls": [60, 61, 63], "fedavg": [50, 51, 52]})
     every = pd.concat([runs, made.runs({"moon": [0, 0, 0]})])
-    claim = {"says": "", "section": "", "method": "fedsls", "least": 0}
-    study = {"claims": [claim | {"over": names} for names in ("fedavg", ["fedavg", "moon"])]}
-    study["claims"].append(claim | {"over": ["fedavg", "moon"], "share": 0.4})
-    study["claims"].append(claim | {"over": ["fedavg", "moon"], "least": 13})
-    study["claims"].append(claim | {"over": ["fedavg", "moon"], "least": 12})  # outside for k = 1
-    study["claims"].append(claim | {"over": "fedavg", "least": 12})
+    claim = {"says": "", "section": "", "method": "fedsls", "over": ["fedavg", "moon"]}
+    bounds = ({"least": 0}, {"least": 0, "share": 0.4}, {"least": 12}, {"least": 13})
+    study = {"claims": [claim | bound for bound in bounds]}
     study["products"] = {"claims": {"from": {"runs": "runs/main"}}}
     found = evidence.judge_claims(
         "p", "small", study, lambda entry: {"runs": runs}, every[making.RUN]
     )
-    table = found["claims"]
-    assert table["missing"].tolist() == [0, 1, 1, 1, 1, 0]
-    smaller = judging.SMALLER
-    said = ["holds", "undecided", "holds", smaller, "undecided", smaller]
-    assert table["our_verdict"].tolist() == said
+    said = ["undecided", "holds", "undecided", judging.SMALLER]  # 12 is outside for k = 1 only
+    assert found["claims"]["missing"].tolist() == [1, 1, 1, 1]
+    assert found["claims"]["our_verdict"].tolist() == said
     smoothed = found["metrics"][found["metrics"]["metric"] == "smoothed"]
-    assert smoothed["our_verdict"].tolist()[:3] == said[:3]
+    assert smoothed["our_verdict"].tolist()[:2] == said[:2]
 
 
 def test_a_method_without_the_measure_is_not_missing():
-    runs = made.runs({"ab": [50, 51, 52], "AB": [60, 61, 62]})
-    claim = {"method": "ab", "over": "AB", "measure": ["accuracy", "personal accuracy"]}
-    names = runs[making.RUN]
-    assert judging.count_missing({"claims": [claim]}, names, names) == {1: 0}
-    assert judging.count_missing({"claims": [claim]}, names, names[names["method"] == "ab"]) == {
-        1: 2
-    }
-    assert judging.count_missing({"claims": [claim]}, names, None) == {1: 2}
+    names = made.runs({"ab": [50, 51, 52], "AB": [60, 61, 62]})[making.RUN]
     candidates = pd.concat([names, names.assign(protocol="p-lr2")])
-    assert judging.count_missing({"claims": [claim]}, candidates, None) == {1: 4}
-    assert judging.count_missing({"claims": [claim]}, candidates, None, tuned=True) == {1: 2}
-    assert judging.count_missing({"claims": [claim | {"measure": "ssim mean"}]}, names, None) == {
-        1: 0
-    }
+
+    def count(wanted, runs=None, tuned=False, measure=("accuracy", "personal accuracy")) -> int:
+        claim = {"method": "ab", "over": "AB", "measure": [*measure]}
+        return judging.count_missing({"claims": [claim]}, wanted, runs, tuned)[1]
+
+    assert (count(names, names), count(names, names[names["method"] == "ab"])) == (0, 2)
+    assert (count(names), count(candidates), count(candidates, tuned=True)) == (2, 4, 2)
+    assert count(names, measure=["ssim mean"]) == 0
 
 
 @pytest.mark.slow
@@ -543,8 +519,8 @@ def test_hours_are_those_of_the_summaries(out, results, tmp_path):
 def test_every_comparison_has_its_seeds(out):
     seeds = rows(out, "fedsls_quick_seeds.csv")
     own = [row for row in rows(out, "fedsls_quick_contrasts.csv") if row["metric"] == "tail"]
+    keys = ("claim", *judging.COMPARED)
     for contrast in own:
-        keys = ("claim", *judging.COMPARED)
         ours = [row for row in seeds if all(row[key] == contrast[key] for key in keys)]
         assert len(ours) == int(contrast["seeds"]) > 0
         if np.isfinite(float(contrast["difference"] or "nan")):
@@ -564,7 +540,7 @@ def test_seeds_that_might_decide_are_said_of_undecided_claims(out):
     assert said == len(lost) > 0
 
 
-def test_a_comparison_that_is_decided_needs_no_further_seeds(one_claim, tmp_path):
+def test_a_comparison_that_is_decided_needs_no_further_seeds(tmp_path):
     """The claim is undecided, because others of its comparisons have no runs."""
     runs = making.list_grid_runs("fedsls", "quick", GRID)[making.RUN].to_dict("records")
     for names in (of for of in runs if of["method"] in ("fedavg", "fedsls")):
@@ -572,7 +548,7 @@ def test_a_comparison_that_is_decided_needs_no_further_seeds(one_claim, tmp_path
         if names["method"] == "fedsls":
             path = tmp_path / "runs" / RUN.format(**names) / "metrics.csv"
             pd.read_csv(path).assign(accuracy=0.9).to_csv(path, index=False)
-    ask(tmp_path / "page.html", tmp_path, "fedsls", grid=one_claim)
+    ask(tmp_path / "page.html", tmp_path, "fedsls", grid=ONE_CLAIM)
     first = rows(tmp_path / "page.html", "fedsls_quick_claims.csv")[0]
     assert (first["our_verdict"], first["held"]) == ("undecided", "3")
     assert float(first["seeds_needed"]) == 3
@@ -676,13 +652,13 @@ def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
 # -- kept runs ------------------------------------------------------------------------------------
 
 
-def test_kept_runs_count_and_are_said_to_be_kept(out, results, one_claim, tmp_path, monkeypatch):
+def test_kept_runs_count_and_are_said_to_be_kept(out, results, tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "store_folder", lambda study, scale, *_: tmp_path / study / scale)
     monkeypatch.setattr(keep, "read_grid", lambda *_: GRID)
     asked = making.find_grids(STUDIES["fedsls"], "quick")
     keep.main(["fedsls", "quick", "--results", str(results), "--grid", *asked])
     page = tmp_path / "page.html"
-    ask(page, tmp_path / "no results", "fedsls", grid=one_claim)
+    ask(page, tmp_path / "no results", "fedsls", grid=ONE_CLAIM)
     total, _ = rows(page, "fedsls_quick_runs.csv")
     assert (total["there"], total["kept"], total["diverged"]) == ("54", "54", "1")
     (made_with,) = rows(page, "fedsls_quick_made.csv")
@@ -690,14 +666,12 @@ def test_kept_runs_count_and_are_said_to_be_kept(out, results, one_claim, tmp_pa
     assert (made_with["kept"], before["kept"]) == ("True", "False")
     assert made_with["fedgrid"]
     assert made_with["hours"] == before["hours"]
-    ours, theirs = (verdicts_of(rows(of, "fedsls_quick_contrasts.csv")) for of in (page, out))
+    columns = (*judging.COMPARED, "seeds", "verdict")  # kept numbers have eight digits only
+    ours, theirs = (
+        [[row[name] for name in columns] for row in contrasts if row["claim"] == "1"]
+        for contrasts in (rows(of, "fedsls_quick_contrasts.csv") for of in (page, out))
+    )
     assert ours == theirs != []
-
-
-def verdicts_of(contrasts: list[dict]) -> list[tuple]:
-    """What the first claim compares, and how it ends; kept numbers have eight digits only."""
-    columns = (*judging.COMPARED, "seeds", "verdict")
-    return [tuple(row[name] for name in columns) for row in contrasts if row["claim"] == "1"]
 
 
 # -- placebos -------------------------------------------------------------------------------------
@@ -794,9 +768,9 @@ def test_studies_without_runs_or_claims_and_with_a_damaged_run_are_on_the_page(t
     assert all(of["column"] == write.PRINTED or of["none"] == of["claims"] for of in tally)
 
 
-def test_a_baseline_alone_is_compared_with_nothing_and_an_empty_table_is_said(one_claim, tmp_path):
+def test_a_baseline_alone_is_compared_with_nothing_and_an_empty_table_is_said(tmp_path):
     leave(tmp_path, GRID.runs("fedsls", "quick", "table1")[0])
-    asked = ("fedsls", "quick", one_claim, tmp_path)
+    asked = ("fedsls", "quick", ONE_CLAIM, tmp_path)
     assert {*evidence.gather_scale(*asked)["claims"]["comparisons"]} == {0}
     scores = tmp_path / "studies/fedsls/quick/fidelity/scores.csv"
     scores.parent.mkdir(parents=True)
@@ -898,8 +872,6 @@ def test_an_axis_has_a_few_round_ticks(low, high):
 
 # -- the picture of a claim -----------------------------------------------------------------------
 
-CONFIG = ["--config", str(PACKAGE.parents[1] / "config.yaml")]
-
 
 def test_the_picture_of_a_claim_has_its_sentence_test_and_placebo(results, judged_once, tmp_path):
     asked = ["--claim", "1", "--study", "fedsls", "--results", str(results)]
@@ -984,7 +956,7 @@ def finding(*printed: str) -> dict:
     row = Row("claims.csv", 2, {"claim": "1", "our_verdict": "holds"})
     at = sections.AtScale("small", row, [SimpleNamespace(bars=shown)])
     headline = {"at": at, "shown": SimpleNamespace(row={"says": "a sentence"})}
-    (found,) = headlines.list_headlines([SimpleNamespace(name="mine", headline=headline)])
+    (found,) = write.list_headlines([SimpleNamespace(name="mine", headline=headline)])
     return found
 
 
@@ -1002,10 +974,9 @@ def test_a_comparison_in_words_has_labels_and_both_ends_of_a_growth():
 
 
 def test_scales_are_in_order_and_the_papers_is_the_last():
-    study = read_study(find_study("fedsls"))
-    scales = {"paper": {}, "quick": {}, "small": {}}
-    grid = type("Studies", (), {"studies": {"a": study | {"scales": scales}}})
-    assert write.list_scales(grid) == ["quick", "small", "paper"]
+    study = {"scales": {"paper": {}, "quick": {}, "small": {}}}
+    found = write.list_scales(SimpleNamespace(studies={"a": study}))
+    assert found == ["quick", "small", "paper"]
 
 
 def all_claims() -> list[tuple[dict, dict]]:

@@ -22,7 +22,6 @@ from fedgrid.study.jobs import write_inputs
 
 
 def try_model(name: str, inputs: str) -> dict[str, float]:
-    """Build a model, and return its sizes."""
     about = json.loads(inputs)
     models.build(name, tuple(about["shape"]), about["classes"], tokens=about["tokens"])
     return measure(name, **about)

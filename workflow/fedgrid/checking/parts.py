@@ -6,6 +6,7 @@ dataset. A model trains some rounds of FedAvg in both backends, on a few of the 
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,16 +17,8 @@ import torch
 from torch import nn
 
 from fedgrid import models
-from fedgrid.checking.method import (
-    CLOSE,
-    ROUNDS,
-    SETTING,
-    SIZES,
-    Findings,
-    describe_problem,
-    difference,
-    drew_numbers,
-)
+from fedgrid.checking import method, small
+from fedgrid.checking.method import CLOSE, ROUNDS, SIZES, Findings
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.federation import schedule
@@ -70,20 +63,17 @@ def check_dataset(name: str, root: Path) -> Findings:
 
 
 def describe_data(data: Data) -> dict[str, str]:
-    counted = {part: np.bincount(labels) for part, labels in labels_of(data).items()}
     kind = f"tokens below {data.tokens}" if data.tokens else data.train_images.dtype
     facts = {"a sample": f"{kind} {data.shape}", "classes": str(data.classes)}
-    facts |= {part: f"{n.sum()} samples, {spread(n)} of a class" for part, n in counted.items()}
+    for part, labels in {"train": data.train_labels, "test": data.test_labels}.items():
+        counts = np.bincount(labels)
+        facts[part] = f"{counts.sum()} samples, {spread(counts)} of a class"
     if data.train_writers is not None:
         _, each = np.unique(data.train_writers, return_counts=True)
         facts["clients"] = f"{len(each)}, with {spread(each)} training samples"
     for name, (mean, std) in data.meta["statistics"].items():
         facts[name] = f"mean {rounded(mean)}, deviation {rounded(std)}"
     return facts
-
-
-def labels_of(data: Data) -> dict[str, np.ndarray]:
-    return {"train": data.train_labels, "test": data.test_labels}
 
 
 def spread(counts: np.ndarray) -> str:
@@ -122,9 +112,8 @@ def describe_partition(made: Partition, run: Run) -> dict[str, str]:
 
 
 def same(one: Partition, other: Partition) -> bool:
-    return len(one.members) == len(other.members) and all(
-        map(np.array_equal, one.members, other.members)
-    )
+    as_many = len(one.members) == len(other.members)
+    return as_many and all(map(np.array_equal, one.members, other.members))
 
 
 # -- models ---------------------------------------------------------------------------------------
@@ -182,20 +171,14 @@ def mixes(model: Classifier, data: Federation) -> bool:
 def few(data: Data) -> Federation:
     """Return some training samples, dealt out to clients of the sizes SIZES."""
     ids = np.linspace(0, len(data.train_labels) - 1, sum(SIZES)).astype(int)
-    images, labels = (
-        torch.from_numpy(np.array(array[ids])) for array in (data.train_images, data.train_labels)
-    )
-    members = np.split(np.arange(len(ids)), np.cumsum(SIZES)[:-1])
-    counts = [torch.bincount(labels[one], minlength=data.classes) for one in members]
+    arrays = data.train_images[ids], data.train_labels[ids]
+    parts = [torch.from_numpy(np.array(one)).split(SIZES) for one in arrays]
     mean, std = (
         per_channel(one, torch.float64, torch.device("cpu"))
         for one in read_statistics(data, "standard", Path(data.meta["dataset"]))
     )
-    return Federation(
-        *(images, labels, images, labels, mean, std, members, torch.stack(counts)),
-        names=("test", "iid", 0),
-        tokens=data.tokens,
-    )
+    made = small.federated([*zip(*parts, strict=True)], data.classes, scale=1)
+    return replace(made, mean=mean, std=std, tokens=data.tokens)
 
 
 def compare_backends(
@@ -204,22 +187,22 @@ def compare_backends(
     """Yield a sentence if FedAvg fails with a model, or is another one in the other backend."""
     try:
         first = play("loop", made, data)
-        if drew_numbers():
+        if method.drew_numbers():
             facts["random numbers"] = "the network draws some, so backends are not compared"
             return
         second = play("stacked", made, data)
     except Exception as problem:
-        yield f"a run of FedAvg fails: {describe_problem(problem)}"
+        yield f"a run of FedAvg fails: {method.describe_problem(problem)}"
         return
     if not all(tensor.isfinite().all() for tensor in first.server.values()):
         yield f"after {ROUNDS} rounds of FedAvg it has numbers that are not finite"
-    elif place := difference(second, first, CLOSE):
+    elif place := method.difference(second, first, CLOSE):
         yield f"the backend stacked gives another model than loop: they differ in {place}"
 
 
 def play(backend: str, made: Callable[..., Classifier], data: Federation) -> RunState:
     """Return the server's model after some rounds of FedAvg."""
-    protocol = changed_protocol(PROTOCOL, SETTING | {"client_test": 0.0})
+    protocol = changed_protocol(PROTOCOL, method.SETTING | {"client_test": 0.0})
     engine = Engine(lambda seed: made(seed=seed).double(), Method(), protocol, data, backend)
     state = engine.start(0)
     for _ in range(ROUNDS):

@@ -35,7 +35,8 @@ def main(arguments: list[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     asked.out = asked.out or Path(f"{asked.study}-{asked.scale}.zip")
     everything = read_grid(CONFIG)
-    known("scale", asked.scale, everything.studies.named(asked.study)["scales"])
+    study = everything.studies.named(asked.study)
+    known("scale", asked.scale, study["scales"])
     folder = check_asked(asked)
     drawable = list_drawable(everything, asked.study, asked.scale)
     if not drawable:
@@ -45,9 +46,9 @@ def main(arguments: list[str] | None = None) -> None:
             f"keep {asked.study} {asked.scale}`"
         )
     data = describe_data(everything, asked.study, asked.scale)
-    make_bundle(asked, folder, everything.studies[asked.study], drawable, data)
+    make_bundle(asked, folder, study, drawable, data)
     print(f"{asked.out} has {', '.join(drawable)}: {asked.out.stat().st_size / 1e3:,.0f} kB")
-    if others := set(everything.products(asked.study, asked.scale)) - {*drawable}:
+    if others := {*everything.products(asked.study, asked.scale)} - {*drawable}:
         print(f"not in it, because not all of their runs are kept: {', '.join(sorted(others))}")
     print(data or "look into it before you send it: it has all code and all studies of the folder")
 
@@ -82,7 +83,6 @@ def describe_data(everything: Grid, study: str, scale: str) -> str:
 def make_bundle(
     asked: argparse.Namespace, paper: Path, study: Study, drawable: list[str], data: str
 ) -> None:
-    """Draw the products in a copy of the paper's folder, and pack it."""
     names = [f"{name}.{ext}" for name in drawable for ext in study["products"][name]["formats"]]
     with TemporaryDirectory() as temporary:
         bundle = Path(temporary) / asked.out.stem

@@ -98,7 +98,6 @@ def find_kind(name: str, names: Resolver) -> str:
 
 
 def try_it(kind: str, asked: argparse.Namespace, names: Resolver) -> Any:
-    """Return the findings of a check."""
     if kind == "method":
         method = names.method(asked.name, "digits")
         from fedgrid.checking.method import check

@@ -14,7 +14,6 @@ import argparse
 import csv
 import json
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from fedgrid.study.reading import CONFIG, check_place, find_study
 from fedgrid.study.variants import split_name
 
 NAMES = ("dataset", "partition", "protocol", "method")  # columns of a table with choices
-CONFIRM = "confirm"  # a column: whether the row is a choice
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -76,7 +74,7 @@ def merge_choices(before: list[Choice], rows: list[dict[str, str]], names: Grid)
     found = [(row, make_choice(row, names)) for row in rows]
     there = [cell_of(choice) for _, choice in found]
     stay = [choice for choice in before if cell_of(choice) not in there]
-    chosen = [choice for row, choice in found if row.get(CONFIRM, "True") != "False"]
+    chosen = [choice for row, choice in found if row.get("confirm") != "False"]
     return sorted([*stay, *chosen], key=cell_of)
 
 
@@ -88,14 +86,14 @@ def make_choice(row: dict[str, str], names: Grid) -> Choice:
     """Return the choice in a row, with names and values apart, as a sweep has them."""
     protocol, of_protocol = split(row["protocol"], [*names.protocols], lambda name: KINDS)
     method, own = split(row["method"], names.methods(), names.hyper_parameters)
-    values = {"protocol": of_protocol, method: own}
+    given = {"protocol": of_protocol, method: own}
     tried = [text.split(": ") for text in row.get("tried", "").split("; ") if text]
     return {
         "dataset": row["dataset"],
         "partition": row["partition"],
         "protocol": protocol,
         "method": method,
-        "values": {name: fields for name, fields in values.items() if fields},
+        "values": {name: fields for name, fields in given.items() if fields},
         "tried": {field: [float(v) for v in values.split(", ")] for field, values in tried},
         "seeds": [int(seed) for seed in row.get("tried_with", "").split()],
     }
@@ -108,18 +106,17 @@ def split(name: str, bases: list[str], fields_of: Callable) -> tuple[str, dict[s
 
 
 def describe_next(study: Any, asked: argparse.Namespace, choices: list[Choice]) -> list[str]:
-    scale = study["scales"][asked.scale]["grids"]
     grid = study["products"][asked.product]["from"].get("runs", "").partition("/")[2]
-    given = (block.get("extend", {}).get(asked.product, {}) for block in scale.get(grid, []))
-    bounds = dict(chain.from_iterable(fields.items() for fields in given))
-    said = []
-    for field, limits in bounds.items():
-        said += [
-            f"{field} {v:g} is to be tried for {c['method']} ({c['dataset']}, {c['partition']})"
-            for c in choices
-            for v in next_values(c, field, limits)
-        ]
-    return [*said, f"make {asked.product} again, and choose again"] if said else said
+    bounds: dict[str, Any] = {}
+    for block in study["scales"][asked.scale]["grids"].get(grid, []):
+        bounds |= block.get("extend", {}).get(asked.product, {})
+    said = [
+        f"{field} {v:g} is to be tried for {c['method']} ({c['dataset']}, {c['partition']})"
+        for field, limits in bounds.items()
+        for c in choices
+        for v in next_values(c, field, limits)
+    ]
+    return [*said, f"make {asked.product} again, and choose again"] if said else []
 
 
 if __name__ == "__main__":

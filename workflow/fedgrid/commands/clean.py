@@ -11,12 +11,12 @@ grids of all studies stay, with those that the configuration asks for; names tha
 command line only are in no grid.
 """
 
-import argparse
 import os
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
-from fedgrid.runtime import cli, records
+from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import deletable
 from fedgrid.study.reading import CONFIG
@@ -37,24 +37,7 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 Found = dict[str, list[Path]]  # files by kind
 
 
-def main(arguments: list[str] | None = None) -> records.Work | None:
-    asked = _parser().parse_args(arguments)
-    if not asked.results.is_dir():
-        raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
-    results = Path(os.path.abspath(asked.results))  # Snakemake's folder is beside it
-    found = deletable.find_deletable(results, deletable.find_wanted(asked.config))
-    if asked.delete is None:
-        print(described(found))
-        return None
-    kinds = chosen(asked.delete or SAFE, found)
-    deletable.refuse_work(results)
-    print(table({kind: found[kind] for kind in kinds}))
-    deletable.remove_files((path for kind in kinds for path in found[kind]), results)
-    print("deleted")
-    return None
-
-
-def _parser() -> argparse.ArgumentParser:
+def main(arguments: list[str] | None = None) -> None:
     parser = cli.parser(__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument(
@@ -63,7 +46,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--delete", nargs="*", metavar="KIND", help=f"default: {' and '.join(SAFE)}"
     )
-    return parser
+    asked = parser.parse_args(arguments)
+    if not asked.results.is_dir():
+        raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
+    results = Path(os.path.abspath(asked.results))  # Snakemake's folder is beside it
+    found = deletable.find_deletable(results, deletable.find_wanted(asked.config))
+    if asked.delete is None:
+        print(described(found))
+        return
+    kinds = chosen(asked.delete or SAFE, found)
+    deletable.refuse_work(results)
+    print(table({kind: found[kind] for kind in kinds}))
+    deletable.remove_files((path for kind in kinds for path in found[kind]), results)
+    print("deleted")
 
 
 def chosen(kinds: Iterable[str], found: Found) -> list[str]:
@@ -85,12 +80,9 @@ def described(found: Found) -> str:
 def table(found: Found) -> str:
     """Return a row for each kind: number of files, disk that is freed, what is lost."""
     rows = [("kind", "files", "frees", "what is lost")]
-    rows += [
-        (kind, str(len(paths)), in_units(freed(paths)), LOST[kind.partition("/")[0]])
-        for kind, paths in found.items()
-    ]
-    every = [path for paths in found.values() for path in paths]
-    rows.append(("total", str(len(every)), in_units(freed(every)), ""))
+    for kind, paths in (found | {"total": [*chain(*found.values())]}).items():
+        lost = LOST.get(kind.partition("/")[0], "")
+        rows.append((kind, str(len(paths)), in_units(freed(paths)), lost))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(
         f"{kind:{widths[0]}}  {number:>{widths[1]}}  {size:>{widths[2]}}  {lost}".rstrip()

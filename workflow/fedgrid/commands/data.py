@@ -24,7 +24,6 @@ from fedgrid.study.reading import CONFIG
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
-    """Run the command; UsageError if the dataset is unknown, missing or damaged."""
     parser = cli.parser(__doc__)
     parser.add_argument("dataset", help="such as cifar10, or data of your own")
     parser.add_argument("--root", type=Path, default=cli.DATA, help="folder of the originals")

@@ -40,7 +40,9 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
         "--sources", nargs="*", default=[], metavar="NAME=CSV", help="what it is drawn from"
     )
     parser.add_argument("--entry", help="the product's entry as JSON, instead of the study's")
-    parser.add_argument("--scale", help="the scale of the sources (default: quick)")
+    parser.add_argument(
+        "--scale", default="quick", help="the scale of the sources (default: quick)"
+    )
     parser.add_argument("--out", type=Path, nargs="+", help=f"files: {', '.join(WRITERS)}")
     parser.add_argument(
         "--show", type=Path, nargs="?", const=LAST, metavar="CSV",
@@ -52,7 +54,6 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
         return None
     if not (asked.out and asked.study):
         parser.error("--show, or --study and --out are needed")
-    asked.scale = asked.scale or "quick"
     path = find_study(asked.study)
     study = read_study(path)
     about = read_entry(asked.entry) if asked.entry else find_entry(asked.product, path.stem, study)
@@ -70,9 +71,8 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
 
 def find_table(asked: Namespace) -> Path:
     if asked.show != LAST:
-        return Path(asked.show)
-    scale = asked.scale or "quick"
-    folder = f"results/studies/{asked.study}/{scale}" if asked.study else "results"
+        return asked.show
+    folder = f"results/studies/{asked.study}/{asked.scale}" if asked.study else "results"
     return Path(folder, f"{asked.product}.csv")
 
 

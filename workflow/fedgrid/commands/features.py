@@ -40,7 +40,6 @@ def main(arguments: list[str] | None = None) -> records.Work:
 def write_features(
     asked: argparse.Namespace, run: Run, paths: dict[str, Path], finished: Path, out: Path
 ) -> None:
-    """Write the features of the test set by the model in the folder of a finished run."""
     import numpy as np
 
     from fedgrid.engine import prediction

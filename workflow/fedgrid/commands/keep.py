@@ -64,22 +64,20 @@ def keep(asked: argparse.Namespace, everything: Grid) -> None:
     """Keep the finished runs of a study's grids at a scale; say how many are kept, and missing."""
     from fedgrid.report._kept import describe_code
 
-    scales = everything.studies.named(asked.study)["scales"]
-    known("scale", asked.scale, scales)
-    check_place(kept.store_folder(asked.study, asked.scale))
+    known("scale", asked.scale, everything.studies.named(asked.study)["scales"])
+    folder = kept.store_folder(asked.study, asked.scale)
+    check_place(folder)
     wanted = wanted_items(everything, asked.study, asked.scale, asked.grid)
     if asked.again is not None:
-        return keep_again(asked, wanted)
+        return keep_again(asked, wanted, folder)
     there = {path: item for path, item in wanted.items() if is_finished(item, asked.results)}
     if not (keep_experiments(asked, everything) or count_runs(there)):
         raise UsageError(
             f"no finished run of {asked.study} at the {asked.scale} scale is in {asked.results}: "
             f"run `snakemake --cores all --config study={asked.study} scale={asked.scale}` first"
         )
-    folder = kept.store_folder(asked.study, asked.scale)
     with files.alone(folder):  # another process may keep other runs in it
         index = keep_items(there, folder, asked.results)
-    missing = count_runs(wanted) - count_runs(there)
     print(f"{count_runs(index)} runs are kept in {folder}")
     made = (
         (kept.find_changed_code(index[path], item.run), item.run["name"]["method"])
@@ -88,15 +86,14 @@ def keep(asked: argparse.Namespace, everything: Grid) -> None:
     )
     for sentence in describe_code(made):
         print(sentence)
+    missing = count_runs(wanted) - count_runs(there)
     print(f"{missing} runs of the grids are not finished in {asked.results}")
 
 
-def keep_again(asked: argparse.Namespace, wanted: dict[str, Item]) -> None:
-    """Train drawn runs again, and note what differs; say it of each."""
-    folder = kept.store_folder(asked.study, asked.scale)
+def keep_again(asked: argparse.Namespace, wanted: dict[str, Item], folder: Path) -> None:
     drawn = trained_again.draw(wanted, folder, asked.results, asked.again, asked.seed)
-    settings = [f"study={asked.study}", f"scale={asked.scale}", "kept=false"]
     file = ["--configfile", str(asked.config)] * (asked.config != CONFIG)
+    settings = [f"study={asked.study}", f"scale={asked.scale}", "kept=false"]
     options = ["--cores", asked.cores, *file, "--config", *settings]
     trained_again.train(drawn, asked.results, options)
     noted = trained_again.note(drawn, folder, asked.results, asked.seed)

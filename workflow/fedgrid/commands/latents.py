@@ -22,9 +22,8 @@ from fedgrid.study.paths import input_paths
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
-    asked = command.add_machine(command.run_parser(__doc__, "data", "partition")).parse_args(
-        arguments
-    )
+    parser = command.add_machine(command.run_parser(__doc__, "data", "partition"))
+    asked = parser.parse_args(arguments)
     run = command.resolve_run(asked, "latents")
     out = asked.out or asked.results / input_paths(run)["latents"]
     paths = command.find_inputs(asked, run, "data", "partition")

@@ -9,7 +9,6 @@ how far they are from what is kept; `--seed` chooses which. A folder in place of
 reviewed as it is. The code in the bundle is run.
 """
 
-import argparse
 from pathlib import Path
 
 from fedgrid.runtime import cli
@@ -32,20 +31,16 @@ def main(arguments: list[str] | None = None) -> None:
             f"{len(altered)} files are missing, altered or unknown; the first is {altered[0]}"
         )
     print(f"all files of {bundle} have their checksums")
-    places = sorted((bundle / bundled.MADE).glob("*/*"))
-    if differing := [name for place in places for name in draw(bundle, place, asked)]:
+    differing = []
+    for place in sorted((bundle / bundled.MADE).glob("*/*")):
+        study, scale = place.parts[-2:]
+        for name, same in bundled.redraw(bundle, study, scale, asked.cores).items():
+            print(f"{name} {'has the same numbers' if same else 'differs'}")
+            differing += [] if same else [name]
+        if asked.again:
+            bundled.train_again(bundle, study, scale, asked.again, asked.seed, asked.cores)
+    if differing:
         cli.fail(f"these differ from what is in the bundle: {', '.join(differing)}")
-
-
-def draw(bundle: Path, place: Path, asked: argparse.Namespace) -> list[str]:
-    """Draw the products of a study at a scale; return the tables that differ."""
-    study, scale = place.parent.name, place.name
-    found = bundled.redraw(bundle, study, scale, asked.cores)
-    for name, same in found.items():
-        print(f"{name} {'has the same numbers' if same else 'differs'}")
-    if asked.again:
-        bundled.train_again(bundle, study, scale, asked.again, asked.seed, asked.cores)
-    return [name for name, same in found.items() if not same]
 
 
 if __name__ == "__main__":

@@ -30,9 +30,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     machine = command.Machine(asked.device, "loop", asked.threads)
     with files.unpacked(paths["pretrain"]) as models:
         encode(run, {**paths, "pretrain": models}, out, machine)
-    return command.describe_work(
-        "saliency", run, paths, out, *map(out.with_suffix, (".csv", ".json"))
-    )
+    written = [out, out.with_suffix(".csv"), out.with_suffix(".json")]
+    return command.describe_work("saliency", run, paths, *written)
 
 
 if __name__ == "__main__":

@@ -39,13 +39,11 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     run = run_of_stage("train", whole)
     name = RUN.format(**run["name"])
     out = asked.out or asked.results / "runs" / name
-    kept = asked.results / "checkpoints/runs" / f"{name}.safetensors"
-    kept = asked.out / "checkpoint" if asked.out else kept
-    places = out, asked.checkpoint or kept
-    told = trackers.asked_for(asked, name)
-    machine = command.choose_machine(asked)
-    with synced(places[1]):
-        written = train(run, paths, *places, machine, asked.save_every, asked.results, told)
+    kept = asked.results / f"checkpoints/runs/{name}.safetensors"
+    checkpoint = asked.checkpoint or (out / "checkpoint" if asked.out else kept)
+    machine, told = command.choose_machine(asked), trackers.asked_for(asked, name)
+    with synced(checkpoint):
+        written = train(run, paths, out, checkpoint, machine, asked.save_every, asked.results, told)
     return command.describe_work("train", run, paths, *written) if written else None
 
 

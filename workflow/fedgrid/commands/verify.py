@@ -21,7 +21,6 @@ folder, and says of each run whether metrics.csv, clients.csv, predictions.csv a
 model.safetensors have the same bytes (`trained_again.py`). The status is 1 if one has not.
 """
 
-import argparse
 from collections import Counter
 from pathlib import Path
 
@@ -34,12 +33,21 @@ from fedgrid.study.reading import CONFIG
 
 
 def main(arguments: list[str] | None = None) -> None:
-    asked = _parser().parse_args(arguments)
+    parser = cli.parser(__doc__)
+    parser.add_argument("results", type=Path, nargs="?", default=Path("results"))
+    parser.add_argument(
+        "--config", type=Path, nargs="+", default=[CONFIG], metavar="YAML",
+        help="configurations with the protocols and variants of runs (default: config.yaml)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--again", type=int, metavar="N", help="train N runs again, and compare their bytes"
+    )
+    asked = parser.parse_args(arguments)
     if not asked.results.is_dir():
         raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
     everything = read_grid(*asked.config)
     if asked.again is not None:
-        return trained_again(asked.results, asked.again, everything)
+        return train_again(asked.results, asked.again, everything)
     found: Counter[str] = Counter()
     for file, state, reason in verified(asked.results, everything):
         found[state] += 1
@@ -50,27 +58,14 @@ def main(arguments: list[str] | None = None) -> None:
         cli.fail(f"{asked.results} differs from its records")
 
 
-def trained_again(results: Path, number: int, everything: Grid) -> None:
+def train_again(results: Path, number: int, everything: Grid) -> None:
     same = []
     for folder, is_same, said in compared(results, number, everything):
         same.append(is_same)
         print(f"{folder} {said}", flush=True)
     print(f"{sum(same)} of {len(same)} runs are the same")
-    if not all(same):
-        cli.fail(f"{len(same) - sum(same)} of {len(same)} runs are not the same")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = cli.parser(__doc__)
-    parser.add_argument("results", type=Path, nargs="?", default=Path("results"))
-    parser.add_argument(
-        "--config", type=Path, nargs="+", default=[CONFIG], metavar="YAML",
-        help="configurations with the protocols and variants of runs (default: config.yaml)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--again", type=int, metavar="N", help="train N runs again, and compare their bytes"
-    )
-    return parser
+    if others := same.count(False):
+        cli.fail(f"{others} of {len(same)} runs are not the same")
 
 
 if __name__ == "__main__":

@@ -6,14 +6,16 @@ on the command line, to the byte.
 
 import threading
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedgrid.method import Method
 from fedgrid.notebook import names as given
 from fedgrid.notebook.result import Result
 from fedgrid.notebook.session import explain_errors, isolate_settings
-from fedgrid.notebook.stages import make_inputs, open_folder, train_run
+from fedgrid.notebook.stages import make_inputs, train_run
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError, known, listed, registered
@@ -69,7 +71,9 @@ def run(
         config = given.read_configuration(config, dataset)
         (names["dataset"],) = listed(config["dataset"])
         spec = given.resolve_run(names, given.convert_numpy(values), config, own)
-        with open_folder(results) as folder:
+        kept = nullcontext(results) if results else TemporaryDirectory(prefix="fedgrid.")
+        with kept as place:
+            folder = Path(place)
             paths = make_inputs(spec, folder, data_root, machine)
             result = train_run(spec, own, paths, folder, machine)
             if results is None or own:

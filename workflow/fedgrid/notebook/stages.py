@@ -2,8 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -28,28 +26,18 @@ from fedgrid.training.build import build_engine
 from fedgrid.training.rounds import rounds
 
 
-@contextmanager
-def open_folder(results: Path | None) -> Iterator[Path]:
-    """Yield the folder of results, or one that is removed at the end."""
-    if results is not None:
-        yield results
-    else:
-        with TemporaryDirectory(prefix="fedgrid.") as folder:
-            yield Path(folder)
-
-
 def train_run(
     spec: Run, own: Method | None, paths: dict[str, Path], folder: Path, machine: Machine
 ) -> Result:
     """Train a run whose inputs are there; return its result."""
     if own:
-        with open_folder(None) as out:
-            last = train_own(spec, own, paths, out, machine)
-            return read_result(out, own, paths, lambda: last)
+        with TemporaryDirectory(prefix="fedgrid.") as temporary:
+            last = train_own(spec, own, paths, Path(temporary), machine)
+            return read_result(Path(temporary), own, paths, lambda: last)
     with save_on_interrupt():
         run_stage("train", spec, folder, machine)
-    out, find = folder / "runs" / RUN.format(**spec["name"]), partial(find_models, spec, paths)
-    return read_result(out, None, paths, partial(find, folder))
+    out = folder / "runs" / RUN.format(**spec["name"])
+    return read_result(out, None, paths, partial(find_models, spec, paths, folder))
 
 
 def make_inputs(spec: Run, folder: Path, root: Path, machine: Machine) -> dict[str, Path]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
+from matplotlib.ticker import MaxNLocator
 
 from fedgrid.page.sheets import MINUS, Row
 
@@ -36,11 +37,8 @@ class Axis:
     @property
     def ticks(self) -> list[float]:
         """The values with a tick, which are multiples of 1, 2 or 5 times a power of ten."""
-        rough = (self.high - self.low) / MOST
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(power * of for of in (1, 2, 5, 10) if power * of >= rough)
-        first, last = math.ceil(self.low / step), math.floor(self.high / step)
-        return [round(step * at, 10) for at in range(first, last + 1)]
+        found = MaxNLocator(MOST, steps=[1, 2, 5, 10]).tick_values(self.low, self.high)
+        return [float(value) for value in found if self.reaches(value)]
 
 
 def make_axis(values: Iterable[float], ends: Iterable[float]) -> Axis:
@@ -86,17 +84,12 @@ class Bar:
         """What the paper prints of this comparison; NaN if nothing."""
         return self.row.read_number("printed") if self.column == "difference" else math.nan
 
-    @property
-    def shown(self) -> list[float]:
-        """All values but the interval, which the axis must have."""
-        return [self.mean, self.printed, *self.seeds]
-
 
 def fit_axis(bars: Iterable[Bar], allowed: tuple[float, float]) -> Axis:
     """Return an axis for all these lines, their placebos, and the bounds of a claim."""
     every = [each for bar in bars for each in (bar, *bar.placebos)]
-    values = [*allowed, *(value for bar in every for value in bar.shown)]
-    return make_axis(values, [end for bar in every for end in bar.ends])
+    values = [value for bar in every for value in (bar.mean, bar.printed, *bar.seeds)]
+    return make_axis([*allowed, *values], [end for bar in every for end in bar.ends])
 
 
 def draw_line(bar: Bar, axis: Axis, allowed: tuple[float, float], height: int = LINE) -> Markup:

@@ -15,8 +15,7 @@ import pandas as pd
 from fedgrid.analysis import claim_text, figures, measures, verdicts
 from fedgrid.page import making
 from fedgrid.report import claims, granularity, omissions
-from fedgrid.report._product import draw_table, load_product
-from fedgrid.report._product import read_table as read_table
+from fedgrid.report._product import draw_table, load_product, read_table
 from fedgrid.runtime.names import NothingToDrawError, UsageError, listed
 from fedgrid.store.measured import find_measured
 from fedgrid.store.tables import collect_finished
@@ -87,16 +86,15 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
             problems.append(f"{problem}.")
     wanted = making.list_grid_runs(name, scale, everything)
     finished = making.list_finished_runs(study, read)
-    said = " ".join(dict.fromkeys(problems))
     made_by = f"snakemake --cores all --config study={name} scale={scale}"
+    said = " ".join(dict.fromkeys(problems))
     gathered["runs"] = making.count_by_protocol(wanted, finished, said, made_by)
-    if finished is not None:
+    if len(finished):
         gathered["made"] = making.count_by_maker(name, scale, finished, results)
         gathered["again"] = making.count_again(name, scale, finished)
         judged = gathered.get("claims", pd.DataFrame({"claim": [], "comparisons": []}))
         compared = dict(zip(judged["claim"], judged["comparisons"], strict=True))
-        options = study["products"].get("claims", {}).get("with", {})
-        tuned = bool(options.get("best"))
+        tuned = bool(study["products"].get("claims", {}).get("with", {}).get("best"))
         gathered["untested"] = making.count_untested(study, of_claims, compared, tuned)
     return {kind: table for kind, table in gathered.items() if len(table)}
 
@@ -125,7 +123,7 @@ def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sourc
 
 
 def judge_claims(
-    name: str, scale: str, study: Study, read: Sources, wanted: pd.DataFrame | None = None
+    name: str, scale: str, study: Study, read: Sources, wanted: pd.DataFrame
 ) -> Tables:
     """Judge the claims by the finished runs; return the tables of the page, none without runs.
 
@@ -159,7 +157,7 @@ def judge_claims(
 
 
 def measure_by_metric(
-    study: Study, sources: Tables, options: dict, wanted: pd.DataFrame | None
+    study: Study, sources: Tables, options: dict, wanted: pd.DataFrame
 ) -> tuple[Tables, dict[int, int]]:
     """Return what claims compare, by metric, and by claim how many comparisons lack a run.
 
@@ -246,13 +244,10 @@ def judge_by_metric(
 
 
 def list_seed_differences(pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
-    """Return the difference of every seed in every comparison of each claim."""
     every = [table.assign(claim=number) for number, table in pairs.items()]
     table = pd.concat(every).rename(columns={"value": "difference"})
     order = ["claim", *verdicts.COMPARED, "seed"]
-    return table.sort_values(["claim", "seed"], kind="stable")[[*order, "difference"]].round(
-        claims.ROUNDED
-    )
+    return table.sort_values(["claim", "seed"], kind="stable")[[*order, "difference"]]
 
 
 def draw_controls(name: str, scale: str, study: Study, read: Sources) -> Tables:

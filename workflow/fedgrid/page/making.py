@@ -47,8 +47,8 @@ def list_grid_runs(
 
 def list_finished_runs(
     study: Study, read: Callable[[Product], dict[str, pd.DataFrame]]
-) -> pd.DataFrame | None:
-    """Return a row per finished run with its names and the columns ABOUT; None if there is none."""
+) -> pd.DataFrame:
+    """Return a row per finished run with its names and the columns ABOUT."""
     collected = []
     for name in PRODUCTS:
         entry = study["products"].get(name, {"from": {}})
@@ -58,22 +58,25 @@ def list_finished_runs(
             continue  # the page already shows this error, from the table of claims
     columns = [*RUN, *ABOUT, kept.CHANGED]
     collected = [table.reindex(columns=columns) for table in collected if table is not None]
-    return pd.concat(collected).groupby(RUN, sort=False).last().reset_index() if collected else None
+    if not collected:
+        return pd.DataFrame(columns=columns)
+    return pd.concat(collected).groupby(RUN, sort=False).last().reset_index()
 
 
 def count_by_protocol(
-    wanted: pd.DataFrame, finished: pd.DataFrame | None, problem: str, made_by: str
+    wanted: pd.DataFrame, finished: pd.DataFrame, problem: str, made_by: str
 ) -> pd.DataFrame:
-    """Count wanted, finished and kept runs: a row for all, and one per data set and protocol."""
-    nothing = pd.DataFrame(columns=[*RUN, *ABOUT])
-    both = wanted.merge(nothing if finished is None else finished, on=RUN, how="left")
+    """Count wanted, finished and kept runs: a row for all, and one per data set and protocol.
+
+    The first row also has what is wrong with tables, and the command that makes all runs.
+    """
+    both = wanted.merge(finished, on=RUN, how="left")
     both["there"] = both["diverged"].notna()
-    groups = list(both.groupby(["dataset", "protocol"], sort=False)) if both["there"].any() else []
-    rows = [{"protocol": ""} | count_runs(both)]
+    groups = both.groupby(["dataset", "protocol"], sort=False) if both["there"].any() else []
+    said = {"problem": problem, "command": made_by}
+    rows = [{"protocol": ""} | count_runs(both) | said]
     rows += [{"protocol": protocol} | count_runs(part) for (_, protocol), part in groups]
-    table = pd.DataFrame(rows).assign(problem="", command="")
-    table.loc[0, ["problem", "command"]] = problem, made_by
-    return table
+    return pd.DataFrame(rows)
 
 
 def count_runs(runs: pd.DataFrame) -> dict:
@@ -186,15 +189,10 @@ def count_untested(
     table = pd.DataFrame(rows, columns=["claim", "reason"])
     parts = [("", table), *table.groupby("reason", sort=False)]
     counted = [
-        {
-            "reason": reason,
-            "untested": len(part),
-            "claims": len(every),
-            "numbers": ", ".join(map(str, part["claim"])),
-        }
+        (reason, len(part), len(every), ", ".join(map(str, part["claim"])))
         for reason, part in parts
     ]
-    return pd.DataFrame(counted)
+    return pd.DataFrame(counted, columns=["reason", "untested", "claims", "numbers"])
 
 
 def find_reason(claim: Claim, wanted: pd.DataFrame, tuned: bool) -> str:

@@ -11,7 +11,6 @@ from markupsafe import Markup
 from fedgrid.analysis import verdicts
 
 HERE = Path(__file__).parent
-SILENT, NO_RUNS = "", "no runs"
 
 
 @dataclass(frozen=True)
@@ -29,45 +28,45 @@ DISC = '<circle r="7" fill="{}"/>'
 SQUARE = '<rect x="-6.5" y="-6.5" width="13" height="13" rx="2" fill="{}"/>'
 DIAMOND = '<path d="M0-7.5 7.5 0 0 7.5-7.5 0z" {}/>'
 GREY, PURPLE = "#7a7a7a", "#b2488f"
-SHAPES = {  # by name: words and shape
-    "holds": (
-        verdicts.HOLDS,
+EVERY = (
+    Mark(
+        *("holds", verdicts.HOLDS),
         DISC.format("#009e73") + f'<path d="M-3.5 .3-1 3 3.8-2.8" {WHITE}/>',
     ),
-    "direction": (
-        "right direction, another size",
+    Mark(
+        *("direction", "right direction, another size"),
         SQUARE.format("#0072b2") + f'<path d="M-3.4 3.4 3 -3M-1.6-3.4H3.4V1.6" {WHITE}/>',
     ),
-    "fails": (verdicts.FAILS, f'<path d="M-5-5 5 5M5-5-5 5" {STROKE.format("#d55e00", 3.2)}/>'),
-    "undecided": (
-        verdicts.UNDECIDED,
+    Mark(
+        *("fails", verdicts.FAILS),
+        f'<path d="M-5-5 5 5M5-5-5 5" {STROKE.format("#d55e00", 3.2)}/>',
+    ),
+    Mark(
+        *("undecided", verdicts.UNDECIDED),
         f'<circle r="5.8" {STROKE.format(GREY, 1.8)}/><path d="M-2.4 0H2.4" '
         f"{STROKE.format(GREY, 1.8)}/>",
     ),
-    "equal": (verdicts.EQUAL, f'<path d="M-6-3H6M-6 3H6" {STROKE.format(GREY, 2.6)}/>'),
-    "inconsistent": (
-        verdicts.CONTRADICTED,
+    Mark("equal", verdicts.EQUAL, f'<path d="M-6-3H6M-6 3H6" {STROKE.format(GREY, 2.6)}/>'),
+    Mark(
+        *("inconsistent", verdicts.CONTRADICTED),
         DIAMOND.format(f'fill="{PURPLE}"') + f'<path d="M-2.6-1.4H2.6M-2.6 1.6H2.6" {WHITE}/>',
     ),
-    "narrowly": (
-        verdicts.NARROWLY,
+    Mark(
+        *("narrowly", verdicts.NARROWLY),
         DIAMOND.format(STROKE.format(PURPLE, 2)) + f'<circle r="1.6" fill="{PURPLE}"/>',
     ),
-    "none": ("not tested, or not printed", '<circle r="2" fill="#999"/>'),
-}
-MARKS = {name: Mark(name, *of) for name, of in SHAPES.items()}
-BY_VERDICT = {
-    **{verdicts.HOLDS: "holds", verdicts.FAILS: "fails", verdicts.UNDECIDED: "undecided"},
-    **{verdicts.SMALLER: "direction", verdicts.LARGER: "direction", verdicts.EQUAL: "equal"},
-    **{verdicts.CONSISTENT: "holds", verdicts.PARTLY: "none"},
-    **{verdicts.CONTRADICTED: "inconsistent", verdicts.NARROWLY: "narrowly"},
-    **{SILENT: "none", NO_RUNS: "none"},
+    Mark("none", "not tested, or not printed", '<circle r="2" fill="#999"/>'),
+)
+MARKS = {mark.name: mark for mark in EVERY}
+BY_VERDICT = {mark.words: mark for mark in EVERY} | {  # most marks have the words of a verdict
+    **dict.fromkeys((verdicts.SMALLER, verdicts.LARGER), MARKS["direction"]),
+    **{verdicts.CONSISTENT: MARKS["holds"], verdicts.PARTLY: MARKS["none"], "": MARKS["none"]},
 }
 
 
 def find_mark(verdict: str) -> Mark:
     """Return the mark of our verdict, or of a verdict by the paper's own numbers."""
-    return MARKS[BY_VERDICT[verdict]]
+    return BY_VERDICT[verdict]
 
 
 def draw_symbols() -> Markup:

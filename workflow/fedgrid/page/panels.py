@@ -1,6 +1,6 @@
 """The plots of a claim at a scale: for each metric, all comparisons with their placebos."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -40,12 +40,7 @@ class Panel:
     def shorten(self) -> "Panel":
         """Return the panel for a headline: the first comparisons, of those with a placebo."""
         chosen = ([bar for bar in self.bars if bar.placebos] or self.bars)[:AT_MOST]
-        axis = drawn.fit_axis(chosen, self.allowed)
-        return Panel(self.metric, self.verdict, chosen, axis, self.allowed, self.unit)
-
-    @property
-    def has_printed(self) -> bool:
-        return any(bar.row["printed"] for bar in self.bars)
+        return replace(self, bars=chosen, axis=drawn.fit_axis(chosen, self.allowed))
 
 
 def make_panels(
@@ -56,10 +51,7 @@ def make_panels(
     seeds: list[Row],
     controls: list[Row],
 ) -> list[Panel]:
-    """Return a panel per metric.
-
-    The first is of the paper's own metric, and has seeds and placebos.
-    """
+    """Return a panel per metric; the first, of the paper's own, has seeds and placebos."""
     verdict_by = {of["metric"]: of["our_verdict"] for of in metrics}
     by_metric: dict[str, list[Bar]] = {}
     for contrast in contrasts:
@@ -75,7 +67,6 @@ def make_panels(
 
 
 def make_bar(contrast: Row, seeds: list[Row], controls: list[Row]) -> Bar:
-    """Return the line of a comparison, with those of its placebos."""
     names = verdicts.COMPARED
     rows = [seed for seed in seeds if all(seed[name] == contrast[name] for name in names)]
     values = [seed.read_number("difference") for seed in rows]

@@ -114,7 +114,7 @@ class Writer:
     def draw_legend(self, panel: Panel) -> None:
         texts = ["Dots: seeds, line: 95 % interval, grey: placebos, shaded: what the sentence says"]
         texts += ["hollow: one seed"] * (not all(bar.has_interval for bar in panel.bars))
-        texts += ["diamond: printed by the paper"] * panel.has_printed
+        texts += ["diamond: printed by the paper"] * any(bar.row["printed"] for bar in panel.bars)
         self.write("; ".join(texts) + ".", 12, "soft", 6)
 
     def finish(self, said: str) -> str:

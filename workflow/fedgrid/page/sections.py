@@ -40,8 +40,7 @@ class AtScale:
         """What the filters know of it: scale, metric, verdict, and whether it is robust."""
         said = self.row["robust"]  # in words; empty if there is one metric
         robust = "robust" if said == "robust" else "depends" if said else ""
-        own = [("own", self.row)]
-        every = own + [(row["metric"], row) for row in self.metrics]
+        every = [("own", self.row), *((row["metric"], row) for row in self.metrics)]
         found = [(name, marks.find_mark(row["our_verdict"]).name) for name, row in every]
         return ["|".join((self.scale, name, mark, robust)) for name, mark in found]
 
@@ -94,16 +93,14 @@ class Paper:
 
     @property
     def cite(self) -> dict[str, Any]:
-        """Authors, year, venue and address of the paper, as far as the study has them."""
         return self.study.get("cite", {})
 
     @property
     def headline(self) -> dict[str, Any]:
-        """What was found, and its picture; empty if the study has no headline."""
-        entry = self.study.get("headline", {})
-        shown = [claim for claim in self.claims if claim.number == entry.get("claim")]
-        at = shown[0].main if shown else None
-        return dict(entry) | {"shown": shown[0] if shown else None, "at": at}
+        """The claim whose picture is `shown` with what was found, and its evidence `at` a scale."""
+        number = self.study.get("headline", {}).get("claim")
+        shown = next((claim for claim in self.claims if claim.number == number), None)
+        return {"shown": shown, "at": shown and shown.main}
 
     @property
     def replies(self) -> list[dict]:

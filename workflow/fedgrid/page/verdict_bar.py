@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from markupsafe import Markup, escape
+from markupsafe import escape
 from matplotlib.figure import Figure
 
 from fedgrid.page import marks
@@ -58,7 +58,6 @@ def draw_bar(facts: Row) -> str:
 
 
 def draw_parts(shares: Mapping[str, float]) -> Iterator[str]:
-    """Draw the parts of the bar beside each other."""
     x = float(EDGE)
     for name, share in shares.items():
         width = share * (WIDTH - 2 * EDGE)
@@ -68,12 +67,10 @@ def draw_parts(shares: Mapping[str, float]) -> Iterator[str]:
 
 
 def draw_entry(at: int, name: str, count: int) -> str:
-    """Draw an entry of the legend: mark, number and words."""
     y = EDGE + LINE + HIGH + LINE * (at + 1)
     mark = f'<g transform="translate({EDGE + 8} {y - 5})">{marks.MARKS[name].shape}</g>'
-    return Markup(
-        f'{mark}<text x="{EDGE + 26}" y="{y}" font-size="{TEXT}">{count} {say(name, count)}</text>'
-    )
+    words = f"{count} {say(name, count)}"
+    return f'{mark}<text x="{EDGE + 26}" y="{y}" font-size="{TEXT}">{words}</text>'
 
 
 def save_bar(facts: Row, folder: Path) -> list[Path]:

@@ -1,6 +1,8 @@
 """Write the pages: the tables as CSV files, and from their rows the HTML files."""
 
+import math
 import subprocess
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -12,7 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from fedgrid import __version__
 from fedgrid import claim as claims
 from fedgrid.analysis import metrics, placebos, verdicts
-from fedgrid.page import evidence, headlines, marks, verdict_bar
+from fedgrid.page import evidence, marks, verdict_bar
+from fedgrid.page.bars import Bar
 from fedgrid.page.sections import BUILT_IN, Paper, make_paper
 from fedgrid.page.sheets import Row, Sheet, name_page
 from fedgrid.report.claims import PAPER
@@ -50,7 +53,7 @@ def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str])
     ]
     tally = Sheet(folder / "tally.csv", pd.DataFrame(tally_verdicts(papers)))
     facts = Sheet(folder / "facts.csv", count_facts(papers))
-    found = Sheet(folder / "headlines.csv", pd.DataFrame(headlines.list_headlines(papers)))
+    found = Sheet(folder / "headlines.csv", pd.DataFrame(list_headlines(papers)))
     of_papers = [each for paper in papers for each in (paper.sheets, *paper.scales.values())]
     sheets = [*chain.from_iterable(of.values() for of in of_papers), about, tally, facts, found]
     pictures = verdict_bar.save_bar(facts.rows[0], folder)
@@ -117,7 +120,7 @@ def make_environment(**shown: Any) -> Environment:
         undefined=StrictUndefined,
     )
     made.globals |= {"marks": marks, "verdict_bar": verdict_bar, "about": ABOUT}
-    made.globals |= {"points": claims.OF_RUNS}
+    made.globals["points"] = claims.OF_RUNS
     made.globals |= {"in_percent": metrics.in_percent, "words_of": metrics.describe_metric}
     made.globals |= {"better": placebos.BETTER, "meanings": placebos.MEANINGS}
     style = marks.read_part("plot.css") + marks.read_part("page.css")
@@ -128,15 +131,15 @@ def make_environment(**shown: Any) -> Environment:
 # -- what the page says of itself and of every paper -----------------------------------------------
 
 PRINTED, OVERALL = "printed", "all"  # columns of the tally beside those of the scales
-COUNTED = {"runs": "there", "kept": "kept"}  # facts of the page by columns of `runs`
 CITED = ("authors", "year", "venue", "url")
+COMPARED = ("label", "difference", "low", "high", "printed", "seeds")  # columns of a headline
 
 
 def describe_study(name: str, study: Study) -> dict:
     """Return the row of a study in the table of studies: its paper, and what was found."""
-    headline = {"headline": study.get("headline", {}).get("says", "")}
     cite = {key: study.get("cite", {}).get(key, "") for key in CITED}
-    return {"study": name, "title": study["title"], **cite, **headline}
+    headline = study.get("headline", {}).get("says", "")
+    return {"study": name, "title": study["title"], **cite, "headline": headline}
 
 
 def tally_verdicts(papers: list[Paper]) -> Iterator[dict]:
@@ -154,28 +157,49 @@ def tally_verdicts(papers: list[Paper]) -> Iterator[dict]:
 
 def count_facts(papers: list[Paper]) -> pd.DataFrame:
     """Return the numbers in the sentences at the top of the page, as a table of one row."""
-    of_papers, of_others = ([p for p in papers if bool(p.cite) == cited] for cited in (True, False))
-    totals = [sheets["runs"].rows[0] for paper in papers for sheets in paper.scales.values()]
-    facts: dict[str, float] = {"papers": len(of_papers), **count_claims(of_papers, "")}
-    facts |= count_claims(of_others, "other_")
-    found = [
-        claim.overall.name
-        for paper in papers
-        for claim in paper.claims
-        if claim.is_tested_on_real_data
-    ]
+    facts: dict[str, float] = {"papers": sum(bool(paper.cite) for paper in papers)}
+    for prefix, cited in (("", True), ("other_", False)):
+        said = [claim for paper in papers if bool(paper.cite) == cited for claim in paper.claims]
+        facts[f"{prefix}claims"] = len(said)
+        facts[f"{prefix}tested"] = sum(claim.is_tested_on_real_data for claim in said)
+    every = [claim for paper in papers for claim in paper.claims]
+    found = [claim.overall.name for claim in every if claim.is_tested_on_real_data]
     facts |= {f"real_{name}": found.count(name) for name in verdict_bar.WORDS}
-    facts["real"] = len(found)
-    facts["added"] = sum(len(claim.added) for paper in papers for claim in paper.claims)
-    facts |= {name: sum(int(row[column]) for row in totals) for name, column in COUNTED.items()}
+    facts |= {"real": len(found), "added": sum(len(claim.added) for claim in every)}
+    totals = [sheets["runs"].rows[0] for paper in papers for sheets in paper.scales.values()]
+    facts["runs"] = sum(int(row["there"]) for row in totals)
+    facts["kept"] = sum(int(row["kept"]) for row in totals)
     facts["interval_percent"] = 100 * (1 - verdicts.LEVEL)
     return pd.DataFrame([facts | find_origin()])
 
 
-def count_claims(papers: list[Paper], prefix: str) -> dict[str, int]:
-    every = [claim for paper in papers for claim in paper.claims]
-    tested = sum(claim.is_tested_on_real_data for claim in every)
-    return {f"{prefix}claims": len(every), f"{prefix}tested": tested}
+def list_headlines(papers: list[Paper]) -> Iterator[dict]:
+    """Yield a row for each paper whose headline has runs: our difference, and the printed one.
+
+    Of the comparisons of the headline's sentence it is the one of which the paper prints the
+    largest difference, or the first if it prints none.
+    """
+    for paper in papers:
+        if at := paper.headline["at"]:
+            bars = [bar for bar in at.panels[0].bars if bar.placebos] or at.panels[0].bars
+            bar = max(bars, key=lambda bar: -math.inf if math.isnan(bar.printed) else bar.printed)
+            names = {"study": paper.name, "claim": at.row["claim"], "scale": at.scale}
+            said = {"says": paper.headline["shown"].row["says"], "verdict": at.row["our_verdict"]}
+            found = Counter(row["verdict"] for row in at.controls)
+            said["placebos"] = ", ".join(f"{word} ({n})" for word, n in found.most_common())
+            counts = {name: at.row[name] for name in ("held", "undecided", "failed", "comparisons")}
+            columns = {name: bar.row[name] for name in COMPARED}
+            yield names | said | columns | counts | describe_placebo(bar)
+
+
+def describe_placebo(bar: Bar) -> dict:
+    """Return the placebo with the largest gain, and its gain with its interval."""
+    placebo = max(bar.placebos, key=lambda each: each.mean, default=None)
+    if placebo is None:
+        return {}
+    low, high = placebo.ends
+    gain = {"placebo_gain": placebo.mean, "placebo_gain_low": low, "placebo_gain_high": high}
+    return {"placebo": placebo.row["placebo_label"], **gain}
 
 
 def find_origin() -> dict[str, str]:
