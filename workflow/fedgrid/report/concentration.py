@@ -100,7 +100,6 @@ def select_whole_lines(runs: pd.DataFrame, line: list[str]) -> pd.DataFrame:
 
 
 def place_methods(runs: pd.DataFrame, roles: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Compute the rows of one setting, in the order of the roles."""
     effective = mean_over_seeds(runs, CELL, EFFECTIVE).rename(columns={"mean": EFFECTIVE})
     means = mean_over_seeds(runs, CELL, metric).merge(effective[[*CELL, EFFECTIVE]], on=CELL)
     table = roles.merge(means, on="method")
@@ -185,7 +184,6 @@ def add_looks(table: pd.DataFrame, line_label: str) -> pd.DataFrame:
 
 
 def plot_line(axes: Axes, line: pd.DataFrame, name: str) -> None:
-    """Draw the line with its deviation as a band, and the number of each of its methods."""
     look = {"color": line["colour"].iloc[0]}
     figures.plot_band(axes, line, EFFECTIVE, look, marker=".", label=name, zorder=1)
     for number, *place in line[["number", EFFECTIVE, "mean"]].dropna().itertuples(index=False):
