@@ -58,11 +58,11 @@ MUS = {("prox-c", 1): [56, 54], ("prox-a", 0.01): [50, 52], ("prox-b", 0.1): [60
 PLAIN = {("fedavg", None): [40, 42]}
 
 
-def plotted(module, found: pd.DataFrame, **options):
+def plotted(module, found: pd.DataFrame, study: dict = STUDY, **options):
     """The figure of a table as it is read again, laid out without a warning."""
     with figures.use_style(), warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = _product.bind_options(module.plot, options)(made.read(found), STUDY)
+        figure = _product.bind_options(module.plot, options)(made.read(found), study)
         figure.canvas.draw()
     return figure
 
@@ -173,13 +173,6 @@ def test_a_cell_has_the_decimals_that_are_asked_for_or_an_interval():
     for wrong in ({"decimals": 9}, {"decimals": True}, {"spread": "sd"}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             tabled(**wrong)
-
-
-def test_chosen_values_stand_in_a_table_below():
-    found = tabled().assign(chosen="lr=0.1")
-    assert {*table.below(found).to_numpy().ravel()} == {"lr=0.1"}
-    assert "lr" not in table.wide(found).to_string()
-    assert table.below(tabled()) is None
 
 
 def private(method: str = "fedper", **names) -> pd.DataFrame:
@@ -304,12 +297,8 @@ def test_settings_have_panels_of_their_own():
     assert titles[:3] == expected
     assert [len(axes.lines) > 0 for axes in figure.axes] == [True, True, True, False]
     figure = plotted(sweep, swept(*pairs[:2], along=["mu", "lr"]), along=["mu", "lr"])
-    assert [axes.get_xlabel() for axes in figure.axes] == [
-        "",
-        "",
-        "\N{GREEK SMALL LETTER MU}",
-        "lr",
-    ]
+    labels = [axes.get_xlabel() for axes in figure.axes]
+    assert labels == ["", "", "\N{GREEK SMALL LETTER MU}", "lr"]
 
 
 def test_a_sweep_of_another_metric_says_so():
@@ -512,13 +501,3 @@ def test_curves_of_a_metric_skip_rounds_without_it():
     (axes,) = plotted(convergence, found).axes
     assert axes.get_ylabel() == "accuracy of clients' own\nmodels (mean over\nclients) (%)"
     assert convergence.caption(found).startswith("Accuracy of clients' own models (mean over")
-
-
-def test_a_curve_without_the_metric_is_not_drawn():
-    runs = pd.concat([
-        made.measured({"accuracy": {0: 0.1, 10: 0.5}}),
-        made.measured({"accuracy": {}, "own_mean": {0: 0.1, 10: 0.5}}, method="fedper"),
-    ])  # fmt: skip
-    found = convergence.draw(runs, STUDY, "quick")
-    assert set(found["method"]) == {"fedavg"}
-    assert "of" not in found  # a table of accuracies is as it was

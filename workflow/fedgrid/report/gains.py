@@ -12,14 +12,7 @@ import pandas as pd
 
 from fedgrid.analysis import figures, tables, verdicts
 from fedgrid.analysis.published import join_published, list_published_cells
-from fedgrid.analysis.scores import (
-    CELL,
-    SETTING,
-    mean_over_seeds,
-    pair_runs,
-    score_runs,
-    strict_mean,
-)
+from fedgrid.analysis.scores import CELL, SETTING, mean_over_seeds, pair_runs, score_runs
 from fedgrid.report._texts import write_numbers
 from fedgrid.runtime.names import NothingToDrawError, known
 from fedgrid.study.records import Study
@@ -95,7 +88,7 @@ def average_with_intervals(scores: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     The mean is missing if a run of the group diverged.
     """
     rows = [
-        (*key, strict_mean(of), *verdicts.confidence_interval(of.to_numpy()), len(of))
+        (*key, of.mean(skipna=False), *verdicts.confidence_interval(of.to_numpy()), len(of))
         for key, of in scores.groupby(by, sort=False)["accuracy"]
     ]
     table = pd.DataFrame(rows, columns=[*by, "mean", "low", "high", PAIRS])

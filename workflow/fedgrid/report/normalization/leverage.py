@@ -53,12 +53,7 @@ ROOM = 1.3  # the height of a panel, in that of its points
 
 
 def draw(
-    runs: pd.DataFrame,
-    settings: pd.DataFrame,
-    study: Study,
-    scale: str,
-    suffix: str,
-    placebo: str,
+    runs: pd.DataFrame, settings: pd.DataFrame, study: Study, scale: str, suffix: str, placebo: str
 ) -> pd.DataFrame:
     """Return rows of distances, per line and round, and of gains, per method and setting.
 
