@@ -25,7 +25,13 @@ from fedgrid.analysis import html as screen
 from fedgrid.analysis.published import list_published_cells
 from fedgrid.commands import draw
 from fedgrid.report import _formats, _product, convergence, partitions
-from fedgrid.report.fedsls import ablation_static_dynamic, figure3, figure5, table1
+from fedgrid.report.fedsls import (
+    ablation_static_dynamic,
+    figure3,
+    figure5,
+    pilot_local_work,
+    table1,
+)
 from fedgrid.runtime.names import UsageError, registered
 from fedgrid.runtime.places import PACKAGE
 from fedgrid.study.products import product_module
@@ -286,6 +292,22 @@ def test_seconds_of_static_and_dynamic_weights_by_hand():
     assert shown.iloc[:, 0].tolist() == ["15.0 + 7.0", "110.0 + 0.0"]
     differences = table.set_index("method")["difference"].to_dict()
     assert differences == {"fedsls": pytest.approx(np.nan, nan_ok=True), "fedsls_dynamic": 0.5}
+
+
+# --- the pilot -------------------------------------------------------------------------------
+
+
+def test_the_reading_that_is_nearer_to_the_published_row_is_told():
+    readings = {"steps": [57, 59], "epochs": [54, 56]}  # published: 58.04
+    runs = pd.concat(made.runs({"fedavg": of}, protocol=p) for p, of in readings.items())
+    table = pilot_local_work.draw(runs, STUDY, "paper").set_index("protocol")
+    own = table.loc[[*readings]]
+    assert own["difference"].tolist() == pytest.approx([-0.04, -3.04])
+    assert own["nearer"].tolist() == [True, False]
+    shown = pilot_local_work.wide(table.reset_index()).iloc[:, 0].to_dict()
+    assert shown == {
+        "steps": "58.00 ± 1.41", "epochs": "55.00 ± 1.41", "published": "58.04 ± 1.00"
+    }  # fmt: skip
 
 
 # --- convergence -----------------------------------------------------------------------------

@@ -43,7 +43,8 @@ def describe_kept(sources: Sources, index: dict[str, Entry]) -> str:
     said = []
     for what, tables in by_stage.items():
         files = pd.concat(tables).groupby([*AXES], sort=False)[KEPT].any().reset_index()
-        said += [count_kept(what, files, index)] if files[KEPT].any() else []
+        if files[KEPT].any():
+            said.append(count_kept(what, files, index))
     return " ".join(said)
 
 
@@ -110,8 +111,8 @@ def describe_code(runs: Iterable[tuple[str, str]]) -> list[str]:
     for kind, some in sorted(found.items()):
         names = [*dict.fromkeys(method for _, method in some)]
         named = in_words(names) if len(names) <= NAMED else f"{len(names)} methods"
-        changed = sorted({file for files, _ in some for file in files.split()})
-        how = CHANGES.get(kind, f"before a change of {in_words(changed)}")
+        files = sorted({file for changed, _ in some for file in changed.split()})
+        how = CHANGES.get(kind, f"before a change of {in_words(files)}")
         made = f"{len(some)} kept run{'s were' if len(some) > 1 else ' was'} made"
         sentences.append(f"{made} {how}: {named}.")
     return sentences

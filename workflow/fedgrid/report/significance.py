@@ -110,10 +110,10 @@ def describe_sample(apart: np.ndarray, test: str, run: Callable) -> dict:
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     ends = table.rename(columns={"low": "difference_low", "high": "difference_high"})
     texts = tables.write_intervals(ends, "difference", "p_holm")
-    cells = table["dataset_label"] + " " + table["partition"].map(write_label, na_action="ignore")
+    names = table["dataset_label"] + " " + table["partition"].map(write_label, na_action="ignore")
     if tables.has_several(table):
-        cells = cells + " " + table["protocol"]
-    shown = table.assign(where=cells.fillna(OVERALL), text=texts)
+        names = names + " " + table["protocol"]
+    shown = table.assign(where=names.fillna(OVERALL), text=texts)
     index = ["method_label", "over_label"] if table["over"].nunique() > 1 else ["method_label"]
     columns = sorted(shown["where"].unique(), key=lambda name: name != OVERALL)
     rows = shown.set_index(index).index.unique()

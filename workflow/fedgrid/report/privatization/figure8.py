@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import choice, fields, figures, metrics, scores, tables
 from fedgrid.analysis.looks import find_colour
 from fedgrid.analysis.scores import CELL, RUN
-from fedgrid.report._panels import draw_panels
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
@@ -83,13 +82,14 @@ def write_letters(kind: str, split: int, blocks: int) -> str:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    across = ["dataset", "partition"]
-    figure, _, panels = draw_panels(table, ["what"], across, width=4.4, height=2.4)
-    for axes, (name, *setting), here in panels:
-        plot_bars(axes, here)
-        axes.set_title(figures.write_setting(study, *setting), pad=2 * figures.LABEL)
-        unit = metrics.write_unit(ACCURACIES[name])
-        figures.label_rows([axes], f"{name}\naccuracy{unit}")
+    columns = [*table.groupby(["dataset", "partition"], sort=False).groups]
+    figure, grid = figures.panels(len(ACCURACIES), len(columns), width=4.4, height=2.4)
+    for (name, metric), row in zip(ACCURACIES.items(), grid, strict=True):
+        for axes, setting in zip(row, columns, strict=True):
+            here = (table[["dataset", "partition"]] == [*setting]).all(axis=1)
+            plot_bars(axes, table[here & (table["what"] == name)])
+            axes.set_title(figures.write_setting(study, *setting), pad=2 * figures.LABEL)
+        figures.label_rows(row, f"{name}\naccuracy{metrics.write_unit(metric)}")
     figures.name_lines(figure.axes)
     return figure
 

@@ -91,7 +91,9 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 def write_means(table: pd.DataFrame, name: str, sign: str = "") -> pd.Series:
     """Write means with their intervals, or how many runs diverged; empty without a mean."""
     rows = table[[f"{name}_{key}" for key in STATISTICS]].itertuples(index=False)
-    means = pd.Series([tables.write_interval(*row, sign) for row in rows], table.index)
+    means = pd.Series(
+        [tables.write_interval(mean, low, high, sign) for mean, low, high in rows], table.index
+    )
     if f"{name}_diverged" not in table:
         return means
     lost = table[f"{name}_diverged"].fillna(0)
