@@ -155,9 +155,8 @@ def test_a_table_of_seeds_and_one_of_no_columns():
     assert table.wide(found, rows=["method", "seed"]).iloc[:2, 0].tolist() == ["56.00", "54.00"]
     assert ": 2 seeds," in table.caption(found)
     found = tabled(columns=[])
-    assert table.wide(found, columns=[]).loc["FedAvg"].to_dict() == {
-        "test accuracy": "41.00 ± 1.41"
-    }
+    shown = table.wide(found, columns=[]).loc["FedAvg"]
+    assert shown.to_dict() == {"test accuracy": "41.00 ± 1.41"}
 
 
 def test_a_cell_has_the_decimals_that_are_asked_for_or_an_interval():
@@ -358,9 +357,8 @@ def test_own_models_are_chosen_by_their_own_validation_and_not_by_the_servers():
     """The server's validation accuracy is best with mu = 1, and that of own models with 0.01."""
     theirs = {"prox-a": 90, "prox-b": 80, "prox-c": 70}
     found = chosen(own(grid(MUS, validation=VALIDATION), theirs), metric="own_mean")
-    assert found[["chosen", "mean", "deciding_score", "deciding_metric"]].values.tolist() == [
-        ["mu=0.01", 51, 90, "validation_own_mean"]
-    ]
+    row = found[["chosen", "mean", "deciding_score", "deciding_metric"]].iloc[0]
+    assert row.tolist() == ["mu=0.01", 51, 90, "validation_own_mean"]
     words = "validation accuracy of clients' own models (mean over clients)"
     assert tuned.wide(found)[f"{words} (%)"].tolist() == ["90.00"]
     assert f"with the best mean {words}: 2 seeds" in tuned.caption(found)
@@ -384,9 +382,8 @@ def test_a_loss_is_chosen_by_the_validation_loss():
 
 def test_tuned_on_test_data_says_so():
     found = chosen(grid(MUS, validation=VALIDATION), chosen_on="test")
-    assert found[["chosen", "deciding_score", "chosen_on"]].values.tolist() == [
-        ["mu=0.1", 61, "test"]
-    ]
+    row = found[["chosen", "deciding_score", "chosen_on"]].iloc[0]
+    assert row.tolist() == ["mu=0.1", 61, "test"]
     assert "were chosen on the test data" in tuned.caption(found)
     assert "validation accuracy (%)" not in tuned.wide(found)
 
@@ -407,6 +404,7 @@ def test_the_first_of_equal_candidates_is_chosen():
 
 
 OTHER_SEEDS = grid({("prox-a", 1): [50, 51], ("prox-b", 2): [50]}, validation={})
+TUNED = grid(MUS, validation={})
 LOST = grid(MUS, validation={("prox-b", 0.1): [None, None]})
 UNTUNED = {
     "no validation": (grid(MUS), {}, "by `validation_accuracy`, and these runs have none: set"),
@@ -416,16 +414,8 @@ UNTUNED = {
         "by `validation_own_mean`, and .* none: set `validation` .* with `validation_from: cli",
     ),
     "seeds": (OTHER_SEEDS, {}, "same seeds, but prox-b p has other seeds than prox-a p"),
-    "chosen on": (
-        grid(MUS, validation={}),
-        {"chosen_on": "tests"},
-        "no value of `chosen_on` is called `tests`: did you",
-    ),
-    "over": (
-        grid(MUS, validation={}),
-        {"over": "lrr"},
-        "no field of these protocols .* `lrr`: did you",
-    ),
+    "chosen on": (TUNED, {"chosen_on": "tests"}, "no value of `chosen_on` is called `tests`: did"),
+    "over": (TUNED, {"over": "lrr"}, "no field of these protocols .* `lrr`: did you"),
     "some without": (LOST, {}, "`validation_accuracy`, and the runs of prox-b have none: leave"),
 }
 

@@ -68,9 +68,7 @@ def sources(name: str) -> dict[str, pd.DataFrame]:
 
 def one_seed(name: str) -> dict[str, pd.DataFrame]:
     found = sources(name)
-    return {
-        key: table[table["seed"] == 0] if "seed" in table else table for key, table in found.items()
-    }
+    return {key: of[of["seed"] == 0] if "seed" in of else of for key, of in found.items()}
 
 
 @cache
@@ -200,9 +198,7 @@ def test_a_wrong_command_is_answered_in_one_sentence(arguments, message, tmp_pat
 
 
 def test_an_unknown_product_is_named():
-    said = (
-        r"no product is called `figure11`: did you mean figure1 [^?]*\? If the product has another"
-    )
+    said = r"no product is called `figure11`: did you mean figure1 [^?]*\? If the product has anoth"
     with pytest.raises(UsageError, match=said):
         product_module("fedsls", "figure11", {})
     assert product_module("fedsls", "table1", {}) == "report.fedsls.table1"
@@ -264,10 +260,8 @@ def test_the_captions_of_figures_3_and_5_say_what_each_autoencoder_explains():
 
 
 def timed(method: str, seconds: float, seed: int = 0, resumed_at: int = 0) -> pd.DataFrame:
-    names = made.NAMES | {"method": method, "seed": seed}
-    return pd.DataFrame(
-        [names | made.SUMMED | {"seconds": seconds, "rounds_done": 10, "resumed_at": resumed_at}]
-    )
+    names = made.NAMES | made.SUMMED | {"method": method, "seed": seed}
+    return pd.DataFrame([names | {"seconds": seconds, "rounds_done": 10, "resumed_at": resumed_at}])
 
 
 def encoded(seconds: float, pretrain: float, seed: int = 0) -> pd.DataFrame:
