@@ -58,11 +58,11 @@ MUS = {("prox-c", 1): [56, 54], ("prox-a", 0.01): [50, 52], ("prox-b", 0.1): [60
 PLAIN = {("fedavg", None): [40, 42]}
 
 
-def plotted(module, found: pd.DataFrame, **options):
+def plotted(module, found: pd.DataFrame, study: dict = STUDY, **options):
     """The figure of a table as it is read again, laid out without a warning."""
     with figures.use_style(), warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = _product.bind_options(module.plot, options)(made.read(found), STUDY)
+        figure = _product.bind_options(module.plot, options)(made.read(found), study)
         figure.canvas.draw()
     return figure
 
@@ -155,9 +155,8 @@ def test_a_table_of_seeds_and_one_of_no_columns():
     assert table.wide(found, rows=["method", "seed"]).iloc[:2, 0].tolist() == ["56.00", "54.00"]
     assert ": 2 seeds," in table.caption(found)
     found = tabled(columns=[])
-    assert table.wide(found, columns=[]).loc["FedAvg"].to_dict() == {
-        "test accuracy": "41.00 ± 1.41"
-    }
+    shown = table.wide(found, columns=[]).loc["FedAvg"]
+    assert shown.to_dict() == {"test accuracy": "41.00 ± 1.41"}
 
 
 def test_a_cell_has_the_decimals_that_are_asked_for_or_an_interval():
@@ -173,13 +172,6 @@ def test_a_cell_has_the_decimals_that_are_asked_for_or_an_interval():
     for wrong in ({"decimals": 9}, {"decimals": True}, {"spread": "sd"}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             tabled(**wrong)
-
-
-def test_chosen_values_stand_in_a_table_below():
-    found = tabled().assign(chosen="lr=0.1")
-    assert {*table.below(found).to_numpy().ravel()} == {"lr=0.1"}
-    assert "lr" not in table.wide(found).to_string()
-    assert table.below(tabled()) is None
 
 
 def private(method: str = "fedper", **names) -> pd.DataFrame:
@@ -304,12 +296,8 @@ def test_settings_have_panels_of_their_own():
     assert titles[:3] == expected
     assert [len(axes.lines) > 0 for axes in figure.axes] == [True, True, True, False]
     figure = plotted(sweep, swept(*pairs[:2], along=["mu", "lr"]), along=["mu", "lr"])
-    assert [axes.get_xlabel() for axes in figure.axes] == [
-        "",
-        "",
-        "\N{GREEK SMALL LETTER MU}",
-        "lr",
-    ]
+    labels = [axes.get_xlabel() for axes in figure.axes]
+    assert labels == ["", "", "\N{GREEK SMALL LETTER MU}", "lr"]
 
 
 def test_a_sweep_of_another_metric_says_so():
@@ -369,9 +357,8 @@ def test_own_models_are_chosen_by_their_own_validation_and_not_by_the_servers():
     """The server's validation accuracy is best with mu = 1, and that of own models with 0.01."""
     theirs = {"prox-a": 90, "prox-b": 80, "prox-c": 70}
     found = chosen(own(grid(MUS, validation=VALIDATION), theirs), metric="own_mean")
-    assert found[["chosen", "mean", "deciding_score", "deciding_metric"]].values.tolist() == [
-        ["mu=0.01", 51, 90, "validation_own_mean"]
-    ]
+    row = found[["chosen", "mean", "deciding_score", "deciding_metric"]].iloc[0]
+    assert row.tolist() == ["mu=0.01", 51, 90, "validation_own_mean"]
     words = "validation accuracy of clients' own models (mean over clients)"
     assert tuned.wide(found)[f"{words} (%)"].tolist() == ["90.00"]
     assert f"with the best mean {words}: 2 seeds" in tuned.caption(found)
@@ -395,9 +382,8 @@ def test_a_loss_is_chosen_by_the_validation_loss():
 
 def test_tuned_on_test_data_says_so():
     found = chosen(grid(MUS, validation=VALIDATION), chosen_on="test")
-    assert found[["chosen", "deciding_score", "chosen_on"]].values.tolist() == [
-        ["mu=0.1", 61, "test"]
-    ]
+    row = found[["chosen", "deciding_score", "chosen_on"]].iloc[0]
+    assert row.tolist() == ["mu=0.1", 61, "test"]
     assert "were chosen on the test data" in tuned.caption(found)
     assert "validation accuracy (%)" not in tuned.wide(found)
 
@@ -418,6 +404,7 @@ def test_the_first_of_equal_candidates_is_chosen():
 
 
 OTHER_SEEDS = grid({("prox-a", 1): [50, 51], ("prox-b", 2): [50]}, validation={})
+TUNED = grid(MUS, validation={})
 LOST = grid(MUS, validation={("prox-b", 0.1): [None, None]})
 UNTUNED = {
     "no validation": (grid(MUS), {}, "by `validation_accuracy`, and these runs have none: set"),
@@ -427,16 +414,8 @@ UNTUNED = {
         "by `validation_own_mean`, and .* none: set `validation` .* with `validation_from: cli",
     ),
     "seeds": (OTHER_SEEDS, {}, "same seeds, but prox-b p has other seeds than prox-a p"),
-    "chosen on": (
-        grid(MUS, validation={}),
-        {"chosen_on": "tests"},
-        "no value of `chosen_on` is called `tests`: did you",
-    ),
-    "over": (
-        grid(MUS, validation={}),
-        {"over": "lrr"},
-        "no field of these protocols .* `lrr`: did you",
-    ),
+    "chosen on": (TUNED, {"chosen_on": "tests"}, "no value of `chosen_on` is called `tests`: did"),
+    "over": (TUNED, {"over": "lrr"}, "no field of these protocols .* `lrr`: did you"),
     "some without": (LOST, {}, "`validation_accuracy`, and the runs of prox-b have none: leave"),
 }
 
@@ -512,13 +491,3 @@ def test_curves_of_a_metric_skip_rounds_without_it():
     (axes,) = plotted(convergence, found).axes
     assert axes.get_ylabel() == "accuracy of clients' own\nmodels (mean over\nclients) (%)"
     assert convergence.caption(found).startswith("Accuracy of clients' own models (mean over")
-
-
-def test_a_curve_without_the_metric_is_not_drawn():
-    runs = pd.concat([
-        made.measured({"accuracy": {0: 0.1, 10: 0.5}}),
-        made.measured({"accuracy": {}, "own_mean": {0: 0.1, 10: 0.5}}, method="fedper"),
-    ])  # fmt: skip
-    found = convergence.draw(runs, STUDY, "quick")
-    assert set(found["method"]) == {"fedavg"}
-    assert "of" not in found  # a table of accuracies is as it was

@@ -87,12 +87,9 @@ def test_a_seed_beyond_the_ends_of_its_line_has_no_distance():
     # 60 - 60 of seed 0 and 63 - 63 of seed 2; seed 1 is at 9, where the line has ended
     assert (found["distance"], found["distance_seeds"], found["seeds"]) == (0, 2, 3)
     assert found["distance_by_seed"] == "0: +0, 2: +0"
-    assert "Not every seed lies between the ends of its line for FedAU." in (
-        concentration.caption(table)
-    )
-    inside = drawn(
-        runs(PLACES | {"fedau": [(8, 70), (2, 41), (4, 54)]})
-    )  # on the line, at its ends
+    few = "Not every seed lies between the ends of its line for FedAU."
+    assert few in concentration.caption(table)
+    inside = drawn(runs(PLACES | {"fedau": [(8, 70), (2, 41), (4, 54)]}))  # on it, at its ends
     assert point(inside, "fedau")["distance_by_seed"] == "0: +0, 1: +0, 2: +0"
     assert "Not every seed" not in concentration.caption(inside)
 

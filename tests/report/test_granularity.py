@@ -69,11 +69,6 @@ def test_the_coarsest_step_of_which_all_values_are_multiples(values, step):
 # --- last digits -----------------------------------------------------------------------------
 
 
-def test_last_digits_are_counted_with_their_zeros():
-    values = numbers("71.20 72.00 13.07 99.99")
-    assert granularity.last_digits(values, 2) == [2, 0, 0, 0, 0, 0, 0, 1, 0, 1]
-
-
 def ways(counts: tuple[int, ...]) -> int:
     """How many rows of digits have these counts."""
     return factorial(sum(counts)) // prod(map(factorial, counts))
@@ -192,9 +187,8 @@ def test_a_dataset_without_a_column_has_no_test_images():
     table = made.STUDIES["fedlmd"]["published"]["table5"] | {"test_images": {"mnist": 10_000}}
     published = made.STUDIES["fedlmd"]["published"] | {"table5": table}
     study = made.STUDIES["fedlmd"] | {"published": published}
-    with pytest.raises(
-        UsageError, match=r"table5: no dataset of a column, in `test_images`, .*`mnist`"
-    ):
+    said = r"table5: no dataset of a column, in `test_images`, .*`mnist`"
+    with pytest.raises(UsageError, match=said):
         Grid(made.STUDIES | {"fedlmd": study})
 
 

@@ -6,7 +6,6 @@ import sys
 import warnings
 
 import matplotlib
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -49,15 +48,7 @@ def test_no_setting_of_a_users_files_or_environment_ends_a_figure(backend, tmp_p
     named = {"MPLBACKEND": backend, "MATPLOTLIBRC": str(tmp_path / "own/matplotlibrc")}
     for out, more in {"a.svg": {}, "b.svg": named}.items():
         command = [sys.executable, "-m", "fedgrid", *words, tmp_path / out]
-        ended = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=environment | more,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
+        subprocess.run(command, cwd=tmp_path, env=environment | more, check=True)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
@@ -97,9 +88,8 @@ def test_letters_that_no_font_has_are_told_in_a_sentence(tmp_path, caplog, monke
 def test_letters_that_another_font_has_are_drawn_with_it(monkeypatch):
     """A stand-in: a font that is on every machine is said to have what the first font lacks."""
     has = {"DejaVuSerif.ttf": {*FAR}}
-    monkeypatch.setattr(
-        figures, "read_letters", lambda path: has.get(path.rpartition("/")[2], set())
-    )
+    read = lambda path: has.get(path.rpartition("/")[2], set())  # noqa: E731
+    monkeypatch.setattr(figures, "read_letters", read)
     assert figures.find_fonts(FAR)["font.family"] == ["DejaVu Sans", "DejaVu Serif"]
     assert figures.find_fonts("abc") == {}
 
@@ -111,13 +101,8 @@ def test_a_table_says_that_pdflatex_cannot_print_its_letters(tmp_path, caplog):
     assert "lualatex" in second
     assert first.startswith("% ")
     caplog.clear()
-    accents = write(
-        "a",
-        tmp_path,
-        {"labels": {"fedavg": "\u00c9lan \u00b1 \u03c0\u2013"}},
-        "tex",
-        product="table",
-    )
+    labels = {"fedavg": "\u00c9lan \u00b1 \u03c0\u2013"}
+    accents = write("a", tmp_path, {"labels": labels}, "tex", product="table")
     assert not caplog.messages
     assert "lualatex" not in accents[".tex"].decode()
 
@@ -125,16 +110,12 @@ def test_a_table_says_that_pdflatex_cannot_print_its_letters(tmp_path, caplog):
 @pytest.mark.parametrize("product", ["comparison", "table", "confusion"])
 def test_methods_with_one_label_are_told_apart(product):
     study = {"labels": {"fedavg": "Ours", "fedprox": "Ours", "cifar10": "CIFAR-10"}}
-    runs = made.runs({"fedavg": [50, 60], "fedprox": [55, 56]})
-    sources = {"runs": runs}
+    sources = {"runs": made.runs({"fedavg": [50, 60], "fedprox": [55, 56]})}
     if product == "confusion":
-        rows = [(label, other, *np.eye(2)[label]) for label in (0, 1) for other in [10]]
-        runs = pd.DataFrame(rows, columns=["class", "round", "of_class_0", "of_class_1"])
-        runs = pd.concat(
-            runs.assign(predicted=1, **made.NAMES | made.SUMMED | {"method": name})
-            for name in ("fedavg", "fedprox")
-        )
-        sources = {"predictions": runs}
+        counted = {"class": [0, 1], "round": 10, "of_class_0": [1, 0], "of_class_1": [0, 1]}
+        rows = pd.DataFrame(counted).assign(predicted=1, **made.NAMES | made.SUMMED)
+        rows = pd.concat(rows.assign(method=name) for name in ("fedavg", "fedprox"))
+        sources = {"predictions": rows}
     loaded = _product.load_product("mine", product, {})
     table = _product.draw_table(loaded, sources, study, "quick")
     shown = loaded.wide(table).to_csv()

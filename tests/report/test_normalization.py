@@ -5,9 +5,9 @@ from math import isnan, nan, sqrt
 
 import pandas as pd
 import pytest
+from test_any_study import plotted
 
 import made
-from fedgrid.analysis import figures
 from fedgrid.report import gains
 from fedgrid.report.normalization import figure1, leverage
 from fedgrid.runtime.names import UsageError
@@ -31,13 +31,6 @@ def drawn(runs: pd.DataFrame, **more) -> pd.DataFrame:
     return made.read(gains.draw(runs, STUDY, "quick", **(OPTIONS | more)))
 
 
-def plotted(product, table: pd.DataFrame):
-    with figures.use_style():
-        figure = product.plot(made.read(table), STUDY)
-        figure.canvas.draw()
-    return figure
-
-
 # --- gains -----------------------------------------------------------------------------------
 
 
@@ -59,10 +52,8 @@ def test_a_gain_says_how_many_pairs_it_has_if_not_all_seeds_have_both_runs():
     assert shown["gain [95 %]"].startswith("+1.50 [")
     assert shown["gain [95 %]"].endswith("] of 2 pairs")
     assert shown["gain of +shuffled [95 %]"] == "+1.00 of 1 pair"
-    assert (shown["original"], shown["with +norm"]) == (
-        "51.00 ± 1.00 (3 seeds)",
-        "52.00 ± 1.41 (2 seeds)",
-    )
+    scores = ["51.00 ± 1.00 (3 seeds)", "52.00 ± 1.41 (2 seeds)"]
+    assert shown[["original", "with +norm"]].tolist() == scores
 
 
 def test_runs_without_the_part_are_refused():
@@ -81,7 +72,7 @@ def test_the_figure_of_weights_needs_no_runs_of_the_placebo():
     table = leverage.draw(two, settings, study, "quick", **OPTIONS)
     assert {*table["what"]} == {"distance", "gain", "printed gain"}
     assert {*table["original"]} == {"fedavg", "moon"}
-    marks = plotted(leverage, table).axes[1]
+    marks = plotted(leverage, table, STUDY).axes[1]
     assert [one.get_text() for one in marks.get_xticklabels()] == ["FedAvg"]
 
 
@@ -132,10 +123,8 @@ def temperature(method: str, value: float, seed: int = 0, **names) -> pd.DataFra
 def leverage_of(*more: pd.DataFrame) -> pd.DataFrame:
     plain = made.runs({name: PERCENTS[name][:2] for name in ("fedavg", "fedavg+shuffled")})
     plain = plain.assign(effective_clients=2.0)
-    runs = pd.concat(
-        [plain, *(moving("fedavg+norm", d, seed) for seed, d in enumerate((0.1, 0.2)))]
-    )
-    runs = pd.concat([runs, moving("fedavg+norm-temperature2", 0.02)])
+    moved = [moving("fedavg+norm", d, seed) for seed, d in enumerate((0.1, 0.2))]
+    runs = pd.concat([plain, *moved, moving("fedavg+norm-temperature2", 0.02)])
     settings = [temperature("fedavg+norm", 0.5, seed) for seed in (0, 1)]
     settings += [temperature("fedavg+norm-temperature2", 2.0), *more]
     return leverage.draw(runs, pd.concat(settings), STUDY, "quick", **OPTIONS)
@@ -165,7 +154,7 @@ def test_random_weights_of_an_unknown_effective_number_are_left_out():
     table = leverage.draw(runs, settings, STUDY, "quick", **OPTIONS)
     assert table["random"].isna().all()
     assert table.loc[table["what"] == leverage.DISTANCE, "weight_distance"].notna().all()
-    plotted(leverage, table)
+    plotted(leverage, table, STUDY)
     lacks = "No effective number of clients is recorded for FedAvg."
     assert leverage.caption(made.read(table)).endswith(lacks)
     assert lacks not in leverage.caption(made.read(leverage_of()))

@@ -12,11 +12,7 @@ from fedgrid.study.grid import Grid
 
 WRONG = {
     "no dataset": (["table3", "columns", 0, 0], "mnits", r"table3: no dataset .*is called `mnits`"),
-    "no partition": (
-        ["table3", "columns", 0, 1],
-        "shard2",
-        r"table3: no partition .*is called `shard2`",
-    ),
+    "no partition": (["table3", "columns", 0, 1], "shard2", "table3: no partition .* `shard2`"),
     "no protocol": (["table4", "columns", 1, 2], "fedlmd-mobile", "no protocol .* `fedlmd-mobile`"),
     "a short row": (["table5", "rows", "fedlmd"], [], r"rows\.fedlmd has 0 values for 1 columns"),
     "a long row": (["table3", "speedups", "fedrs"], [1.0] * 15, "has 15 values for 14 columns"),

@@ -13,12 +13,7 @@ from fedgrid.federation import cohorts
 from fedgrid.federation.augment import normalise
 from fedgrid.federation.stored import Data, read_statistics
 from fedgrid.partitions import count_clients
-from fedgrid.report.privatization import (
-    figure8,
-    figure9,
-    figure10,
-    ways,
-)
+from fedgrid.report.privatization import figure9, figure10, ways
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import checks
 from made import GRID
@@ -148,25 +143,6 @@ def test_a_way_whose_run_diverged_has_no_mean():
     assert ways.wide(table)["personalisation", "way"].tolist() == ["1/2 diverged"]
 
 
-# --- figure 8 --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "split", "way"),
-    [
-        ("", 0, "ABC"),
-        ("ps", 1, "aBC"),
-        ("sp", 1, "Abc"),
-        ("sp", 0, "abc"),
-        ("sps", 2, "AaBbC"),
-        ("ssp", 2, "ABCc"),
-        ("ssp", 0, "AaBbCc"),
-    ],
-)
-def test_a_way_has_a_letter_for_each_block(kind, split, way):
-    assert figure8.write_letters(kind, split, 3) == way
-
-
 # --- figure 9 --------------------------------------------------------------------------------
 
 
@@ -183,10 +159,8 @@ def test_clients_after_local_training_and_all_clients_are_two_figures():
     text = figure9.draw(both, STUDY, "quick")
     code = figure9.draw(both, STUDY, "quick", evaluate_clients="all")
     assert (text["mean"].max(), code["mean"].max()) == (80, 60)
-    assert (
-        " clients of rounds, each counted in every round, after local training, on"
-        in figure9.caption(text)
-    )
+    of_rounds = " clients of rounds, each counted in every round, after local training, on"
+    assert of_rounds in figure9.caption(text)
     assert " clients, as they are, on" in figure9.caption(code)
 
 

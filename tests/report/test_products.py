@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from test_any_study import plotted
 
 import made
 from conftest import ENVIRONMENT, slow_but
 from fedgrid.analysis import figures
 from fedgrid.analysis import html as screen
 from fedgrid.analysis.published import list_published_cells
-from fedgrid.analysis.scores import score_runs
 from fedgrid.commands import draw
 from fedgrid.report import _formats, _product, convergence, partitions
 from fedgrid.report.fedsls import (
@@ -68,9 +68,7 @@ def sources(name: str) -> dict[str, pd.DataFrame]:
 
 def one_seed(name: str) -> dict[str, pd.DataFrame]:
     found = sources(name)
-    return {
-        key: table[table["seed"] == 0] if "seed" in table else table for key, table in found.items()
-    }
+    return {key: of[of["seed"] == 0] if "seed" in of else of for key, of in found.items()}
 
 
 @cache
@@ -82,20 +80,6 @@ def written(name: str, table: pd.DataFrame, folder: Path, *forms: str) -> list[P
     paths = [folder / f"{name}.{form}" for form in forms or STUDY["products"][name]["formats"]]
     _formats.write_product(module(name), table, STUDY, paths)
     return paths
-
-
-def plotted(product, table: pd.DataFrame, study: dict = STUDY) -> matplotlib.figure.Figure:
-    """The figure in the style of all figures, laid out."""
-    with figures.use_style():
-        figure = product.plot(table, study)
-        figure.canvas.draw()
-    return figure
-
-
-@cache
-def figure_of(name: str) -> matplotlib.figure.Figure:
-    """To be read, not changed."""
-    return plotted(module(name), table_of(name))
 
 
 def unordered(table: pd.DataFrame) -> pd.DataFrame:
@@ -214,9 +198,7 @@ def test_a_wrong_command_is_answered_in_one_sentence(arguments, message, tmp_pat
 
 
 def test_an_unknown_product_is_named():
-    said = (
-        r"no product is called `figure11`: did you mean figure1 [^?]*\? If the product has another"
-    )
+    said = r"no product is called `figure11`: did you mean figure1 [^?]*\? If the product has anoth"
     with pytest.raises(UsageError, match=said):
         product_module("fedsls", "figure11", {})
     assert product_module("fedsls", "table1", {}) == "report.fedsls.table1"
@@ -227,28 +209,9 @@ def test_an_unknown_product_is_named():
 
 # --- table 1 ---------------------------------------------------------------------------------
 
-# The last 4 of 10 rounds are 7 to 10: evaluations 8 and 10.
-ACCURACIES = {0: 0.1, 2: 0.2, 6: 0.9, 8: 0.50, 10: 0.60}
-FIRST = made.evaluations(ACCURACIES)  # 55 %
-
 
 def cells(*runs: pd.DataFrame, study: dict = STUDY) -> list[dict]:
     return table1.draw(pd.concat(runs), study, "quick").to_dict("records")
-
-
-@pytest.mark.parametrize(("tail", "expected"), [(1, 60), (2, 60), (3, 55), (5, 200 / 3), (10, 55)])
-def test_the_tail_is_counted_in_rounds(tail, expected):
-    # 10 | 10 | 8, 10 | 6, 8, 10 | 2, 6, 8, 10: never round 0
-    means = score_runs(FIRST.assign(tail=tail))
-    assert means["accuracy"].tolist() == pytest.approx([expected])
-
-
-def test_mean_and_sample_standard_deviation_over_seeds():
-    # 55, 60, 50: mean 55, deviation sqrt((0 + 25 + 25) / 2) = 5
-    (found,) = cells(made.runs({"fedavg": [55, 60, 50]}))
-    assert (found["mean"], found["std"], found["seeds"]) == (55, 5, 3)
-    (found,) = cells(made.runs({"fedavg": [55, 60]}))  # sqrt(2 * 2.5^2 / 1)
-    assert found["std"] == pytest.approx(3.5355)
 
 
 def test_a_cell_stands_beside_the_published_one():
@@ -280,11 +243,6 @@ def test_protocols_that_share_a_dataset_are_in_the_heading():
     assert shown.columns.get_level_values(0).tolist() == ["short", "long"]
 
 
-# --- figure 1 --------------------------------------------------------------------------------
-
-CIFAR = made.runs({"fedsls": [60, 66, 63], "fedavg": [50, 50, 50], "fedau": [58, 60, 62]})
-
-
 # --- figure 5 --------------------------------------------------------------------------------
 
 
@@ -302,10 +260,8 @@ def test_the_captions_of_figures_3_and_5_say_what_each_autoencoder_explains():
 
 
 def timed(method: str, seconds: float, seed: int = 0, resumed_at: int = 0) -> pd.DataFrame:
-    names = made.NAMES | {"method": method, "seed": seed}
-    return pd.DataFrame(
-        [names | made.SUMMED | {"seconds": seconds, "rounds_done": 10, "resumed_at": resumed_at}]
-    )
+    names = made.NAMES | made.SUMMED | {"method": method, "seed": seed}
+    return pd.DataFrame([names | {"seconds": seconds, "rounds_done": 10, "resumed_at": resumed_at}])
 
 
 def encoded(seconds: float, pretrain: float, seed: int = 0) -> pd.DataFrame:
@@ -335,24 +291,17 @@ def test_seconds_of_static_and_dynamic_weights_by_hand():
 # --- the pilot -------------------------------------------------------------------------------
 
 
-def pilot(**names) -> pd.DataFrame:
-    steps = made.runs({"fedavg": [57, 59]}, protocol="steps", **names)
-    epochs = made.runs({"fedavg": [54, 56]}, protocol="epochs", **names)
-    return pilot_local_work.draw(pd.concat([steps, epochs]), STUDY, "paper")
-
-
 def test_the_reading_that_is_nearer_to_the_published_row_is_told():
-    table = pilot(partition="dir0.1").set_index("protocol")  # published: 58.04
-    assert table.loc[["steps", "epochs"], "mean"].tolist() == [58, 55]
-    assert table.loc["steps", "difference"] == pytest.approx(-0.04)
-    assert table.loc["epochs", "difference"] == pytest.approx(-3.04)
-    assert table.loc[["steps", "epochs"], "nearer"].tolist() == [True, False]
+    readings = {"steps": [57, 59], "epochs": [54, 56]}  # published: 58.04
+    runs = pd.concat(made.runs({"fedavg": of}, protocol=p) for p, of in readings.items())
+    table = pilot_local_work.draw(runs, STUDY, "paper").set_index("protocol")
+    own = table.loc[[*readings]]
+    assert own["difference"].tolist() == pytest.approx([-0.04, -3.04])
+    assert own["nearer"].tolist() == [True, False]
     shown = pilot_local_work.wide(table.reset_index()).iloc[:, 0].to_dict()
     assert shown == {
-        "steps": "58.00 ± 1.41",
-        "epochs": "55.00 ± 1.41",
-        "published": "58.04 ± 1.00",
-    }
+        "steps": "58.00 ± 1.41", "epochs": "55.00 ± 1.41", "published": "58.04 ± 1.00"
+    }  # fmt: skip
 
 
 # --- convergence -----------------------------------------------------------------------------
@@ -360,17 +309,11 @@ def test_the_reading_that_is_nearer_to_the_published_row_is_told():
 
 def test_curves_go_from_left_to_right_whatever_the_order_of_the_rows():
     runs = made.evaluations({0: 0.1, 5: 0.4, 10: 0.5}).iloc[::-1]
-    (axes,) = plotted(convergence, convergence.draw(runs, STUDY, "quick")).axes
+    (axes,) = plotted(convergence, convergence.draw(runs, STUDY, "quick"), STUDY).axes
     assert axes.lines[0].get_xdata().tolist() == [0, 5, 10]
 
 
 # --- the style of all figures ----------------------------------------------------------------
-
-
-def cycled() -> list[dict]:
-    """The colours and line styles of `report/paper.mplstyle`."""
-    sheet = PACKAGE / "report/paper.mplstyle"
-    return list(matplotlib.rc_params_from_file(sheet)["axes.prop_cycle"])
 
 
 # Okabe and Ito's, which people with any colour vision can tell apart.
@@ -378,27 +321,15 @@ SAFE = {"#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79
 
 
 def test_the_colours_are_those_for_all_kinds_of_colour_vision():
-    colours = {f"#{look['color'].lstrip('#')}".upper() for look in cycled()}
+    cycle = matplotlib.rc_params_from_file(PACKAGE / "report/paper.mplstyle")["axes.prop_cycle"]
+    colours = {f"#{look['color'].lstrip('#')}".upper() for look in cycle}
     assert colours <= SAFE
     assert "#F0E442" not in colours  # yellow lines are hard to see on white
 
 
-@pytest.mark.parametrize("name", [name for name in FIGURES if name != "figure3"])
-def test_the_axes_of_a_figure_are_named(name):
-    figure = figure_of(name)
-    spec = figure.axes[0].get_subplotspec().get_gridspec()
-    for axes in figure.axes:
-        place = axes.get_subplotspec()
-        if place.is_first_col():
-            assert axes.get_ylabel(), place
-        if place.rowspan.stop == spec.nrows:
-            ticks = [tick.get_text() for tick in axes.get_xticklabels()]
-            assert axes.get_xlabel() or any(text.strip("0123456789.") for text in ticks)
-
-
 def test_two_protocols_of_a_method_have_names_of_their_own():
     runs = pd.concat(made.runs({"fedavg": [50, 51]}, protocol=p) for p in ("short", "long"))
-    (axes,) = plotted(convergence, convergence.draw(runs, STUDY, "quick")).axes
+    (axes,) = plotted(convergence, convergence.draw(runs, STUDY, "quick"), STUDY).axes
     assert {line.get_label() for line in axes.lines} == {"FedAvg (short)", "FedAvg (long)"}
 
 

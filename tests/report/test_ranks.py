@@ -85,9 +85,8 @@ def test_friedmans_test_is_that_of_all_ranked_methods():
     table = drawn()
     assert table["cells"].eq(2).all()
     assert 0 < table["friedman_p"].iloc[0] < 1
-    assert np.isnan(
-        drawn(placebos={"good": "placebo"})["friedman_p"].iloc[0]
-    )  # two methods are too few
+    two = drawn(placebos={"good": "placebo"})  # methods, which are too few
+    assert np.isnan(two["friedman_p"].iloc[0])
 
 
 FEW: dict[str, list[float | None]] = {
@@ -107,13 +106,11 @@ def few(**options) -> pd.DataFrame:
     averaged = (runs["accuracy"] + 0.03 + 0.001 * runs["seed"]).where(runs["method"] == "fedavg")
     runs = runs.assign(validation_accuracy=runs["accuracy"], averaged_accuracy=averaged)
     names = runs[["method", "seed"]].drop_duplicates().itertuples(index=False)
-    settings = [
-        made.recorded(
-            {"": {"lr": 0.1}, method.partition("-")[0]: {"a": method[-1]} if "-" in method else {}},
-            **{"method": method, "seed": seed, "protocol": "p-lr0.1"},
-        )
-        for method, seed in names
-    ]
+    settings = []
+    for method, seed in names:
+        file, dash, _ = method.partition("-")
+        of_run = {"": {"lr": 0.1}, file: {"a": method[-1]} if dash else {}}
+        settings.append(made.recorded(of_run, method=method, seed=seed, protocol="p-lr0.1"))
     given = {"placebos": {"good": "good_random", "small": "good_random"}} | options
     table = ranks.draw(runs, pd.concat(settings), made.STUDY, "quick", **given)
     return table.set_index("family")
@@ -140,9 +137,8 @@ def test_controls_are_families_without_a_rank_and_the_best_is_compared_with():
     assert table.loc[TRIVIAL["controls"], "rank"].isna().all()
     assert {*table["control"]} == {"trivial-a1"}
     row = table.loc["good"]
-    assert row["beyond_control"] == pytest.approx(
-        np.mean([59 - 54, 62.5 - 56.5, 65 - 60]), abs=1e-4
-    )
+    by_hand = np.mean([59 - 54, 62.5 - 56.5, 65 - 60])
+    assert row["beyond_control"] == pytest.approx(by_hand, abs=1e-4)
     assert row["beyond_control_low"] < row["beyond_control"] < row["beyond_control_high"]
     assert row["control_p"] < row["control_p_holm"] < 0.05
     assert table.loc["small", "beyond_control"] < 0

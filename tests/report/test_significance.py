@@ -63,9 +63,8 @@ def test_each_kind_of_test_is_corrected_apart():
     table = drawn()
     of_cells = table["test"] == significance.T_TEST
     for rows in (table[of_cells], table[~of_cells]):
-        assert rows["p_holm"].dropna().min() == pytest.approx(
-            min(rows["p"].min() * rows["p"].count(), 1)
-        )
+        least = min(rows["p"].min() * rows["p"].count(), 1)
+        assert rows["p_holm"].dropna().min() == pytest.approx(least)
 
 
 def test_one_pair_and_equal_differences_have_no_p():

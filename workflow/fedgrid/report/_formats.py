@@ -13,7 +13,6 @@ from fedgrid.study.records import Study
 
 
 def write_product(product, table, study: Study, paths: list[Path]) -> None:
-    """Write the product to each path, in the format of the path's suffix."""
     from fedgrid.analysis import figures
 
     study = figures.tell_apart(study, table)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from fedgrid.report._product import KEPT
 from fedgrid.runtime.names import in_words
 from fedgrid.store.identity import ENGINE, UNRECORDED
 from fedgrid.store.kept import CHANGED, Entry, Rows
@@ -16,11 +17,15 @@ from fedgrid.store.trained_again import count_again
 from fedgrid.study.paths import OF_RUN, RUN, collecting_stage
 from fedgrid.study.protocol import AXES
 
-KEPT = "kept"  # the column of a collected table, and that of a product
 PAIRED = ["dataset", "partition", "seed"]  # runs that are compared as pairs have these in common
 NAMED = 12  # methods that a sentence names; more are counted
 MAKERS = ["fedgrid", "torch", "device", "code"]  # of an entry of the index
 MADE = " (fedgrid {fedgrid}, torch {torch}, {device}; code {code})"  # of what made kept runs
+CHANGES = {  # of the code since kept runs were made, but for those of named files
+    "": "by the code that is here now",
+    ENGINE: "before a change of the engine, by the same files of the methods",
+    UNRECORDED: "by code that is not recorded and differs from today's",
+}
 Sources = Iterable[tuple[str, pd.DataFrame]]  # collected tables with their kinds
 
 
@@ -35,13 +40,12 @@ def describe_kept(sources: Sources, index: dict[str, Entry]) -> str:
         what = "run" if kind in OF_RUN else f"{collecting_stage(kind)} file"
         flags = {KEPT: table.get(KEPT, False)}
         by_stage.setdefault(what, []).append(table[[*AXES]].assign(**flags))
-    counted = {
-        what: pd.concat(tables).groupby([*AXES], sort=False)[KEPT].any().reset_index()
-        for what, tables in by_stage.items()
-    }
-    return " ".join(
-        count_kept(what, table, index) for what, table in counted.items() if table[KEPT].any()
-    )
+    said = []
+    for what, tables in by_stage.items():
+        files = pd.concat(tables).groupby([*AXES], sort=False)[KEPT].any().reset_index()
+        if files[KEPT].any():
+            said.append(count_kept(what, files, index))
+    return " ".join(said)
 
 
 def describe_processors(sources: Sources, index: dict[str, Entry]) -> str:
@@ -55,9 +59,7 @@ def describe_processors(sources: Sources, index: dict[str, Entry]) -> str:
     counts = runs.loc[several, "device"].value_counts()
     if counts.empty:
         return ""
-    counted = ", ".join(
-        f"{name}: {number} run{'s' * (number > 1)}" for name, number in counts.items()
-    )
+    counted = ", ".join(f"{name}: {n} run{'s' * (n > 1)}" for name, n in counts.items())
     return (
         f"Runs of one seed were made on different processors ({counted}), whose roundings can move "
         "an accuracy by more than a point."
@@ -86,14 +88,15 @@ def is_of_runs(kind: str, table: pd.DataFrame) -> bool:
 def describe_changes(sources: Sources) -> list[str]:
     """Write a sentence for each change of the code since kept runs were made."""
     tables = [
-        table[table[KEPT]].assign(changed=table[CHANGED].fillna(""))
+        table.loc[table[KEPT], [*AXES, CHANGED]]
         for kind, table in sources
         if is_of_runs(kind, table) and CHANGED in table
     ]
     if not tables:
         return []
-    runs = pd.concat([table[[*AXES, "changed"]] for table in tables]).drop_duplicates()
-    return describe_code((run.changed, run.method) for run in runs.itertuples() if run.changed)
+    runs = pd.concat(tables).fillna({CHANGED: ""}).drop_duplicates()
+    changed = runs.loc[runs[CHANGED] != "", [CHANGED, "method"]]
+    return describe_code(changed.itertuples(index=False, name=None))
 
 
 def describe_code(runs: Iterable[tuple[str, str]]) -> list[str]:
@@ -103,25 +106,16 @@ def describe_code(runs: Iterable[tuple[str, str]]) -> list[str]:
     """
     found: dict[str, list[tuple[str, str]]] = {}
     for changed, method in runs:
-        kind = changed if changed in ("", ENGINE, UNRECORDED) else "files"
-        found.setdefault(kind, []).append((changed, method))
-    return [describe_change(kind, found[kind]) for kind in sorted(found)]
-
-
-def describe_change(kind: str, runs: list[tuple[str, str]]) -> str:
-    number, names = len(runs), [*dict.fromkeys(method for _, method in runs)]
-    named = in_words(names) if len(names) <= NAMED else f"{len(names)} methods"
-    made = f"{number} kept run{'s were' if number > 1 else ' was'} made"
-    if not kind:
-        said = f"{made} by the code that is here now"
-    elif kind == ENGINE:
-        said = f"{made} before a change of the engine, by the same files of the methods"
-    elif kind == UNRECORDED:
-        said = f"{made} by code that is not recorded and differs from today's"
-    else:
-        changed = sorted({file for files, _ in runs for file in files.split()})
-        said = f"{made} before a change of {in_words(changed)}"
-    return f"{said}: {named}."
+        found.setdefault(changed if changed in CHANGES else "files", []).append((changed, method))
+    sentences = []
+    for kind, some in sorted(found.items()):
+        names = [*dict.fromkeys(method for _, method in some)]
+        named = in_words(names) if len(names) <= NAMED else f"{len(names)} methods"
+        files = sorted({file for changed, _ in some for file in changed.split()})
+        how = CHANGES.get(kind, f"before a change of {in_words(files)}")
+        made = f"{len(some)} kept run{'s were' if len(some) > 1 else ' was'} made"
+        sentences.append(f"{made} {how}: {named}.")
+    return sentences
 
 
 def count_kept(what: str, table: pd.DataFrame, index: dict[str, Entry]) -> str:

@@ -3,7 +3,7 @@
 import inspect
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial, reduce
 from pathlib import Path
 from textwrap import fill as fill_text
@@ -14,15 +14,8 @@ from fedgrid.runtime.code import contract
 from fedgrid.runtime.names import NothingToDrawError, UsageError, listed
 from fedgrid.store.kept import CHANGED, read_index
 from fedgrid.store.trained_again import read_noted
+from fedgrid.study import products
 from fedgrid.study.paths import COLLECTED, OF_RUN, TEXTS
-from fedgrid.study.products import (
-    BEST,
-    GIVEN,
-    SIZE,
-    list_parameters,
-    product_module,
-    read_best,
-)
 from fedgrid.study.records import Product, Study
 
 FUNCTIONS = ("draw", "caption", "wide", "below", "ranked", "plot")  # of a product's file
@@ -44,7 +37,9 @@ def draw_or_explain(product: SimpleNamespace, tables: dict, study: Study, asked:
         cli.warn(f"{asked.product}: there is nothing to draw: {reason}")
         return explain_no_rows(product, str(reason))
     except KeyError as problem:
-        if not lacks_column(problem, tables.values()):
+        *_, innermost = traceback.walk_tb(problem.__traceback__)
+        asked_of_pandas = innermost[0].f_globals["__name__"].startswith("pandas.")
+        if not asked_of_pandas or all(problem.args[0] in table for table in tables.values()):
             raise
         raise UsageError(f"a source of {asked.product} has no column {problem}") from None
 
@@ -68,22 +63,22 @@ def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
     `name` is the study's name. The result's `needed` are the sources that the product must have,
     and `possible` those that it may have; None allows any.
     """
-    module, options = product_module(name, product, entry), entry.get("with", {})
+    module, options = products.product_module(name, product, entry), entry.get("with", {})
     file = contract.imported(module)
-    needed, possible = list_parameters(module, options)
-    others = {*options, *GIVEN}
+    needed, possible = products.list_parameters(module, options)
+    others = {*options, *products.GIVEN}
     loaded = SimpleNamespace(needed={*needed} - others, possible=possible and {*possible} - others)
     for function in (name for name in FUNCTIONS if hasattr(file, name)):
         setattr(loaded, function, bind_options(getattr(file, function), options))
-    loaded.size = options.get(SIZE)
-    loaded.best = read_best(module, options)
+    loaded.size = options.get(products.SIZE)
+    loaded.best = products.read_best(module, options)
     if loaded.best and "metric" in options:
         from fedgrid.analysis import choice
 
         for shown in listed(options["metric"]):
             choice.check_best(shown, loaded.best)
     if hasattr(loaded, "caption"):
-        chosen = loaded.best or options.get(BEST)
+        chosen = loaded.best or options.get(products.BEST)
         loaded.caption = partial(write_caption, loaded.caption, chosen)
     return loaded
 
@@ -160,12 +155,6 @@ def draw_table(product: SimpleNamespace, tables: dict, study: Study, scale: str)
 def bind_options(function: Callable, options: dict) -> Callable:
     taken = inspect.signature(function).parameters
     return partial(function, **{name: value for name, value in options.items() if name in taken})
-
-
-def lacks_column(problem: KeyError, tables: Iterable) -> bool:
-    *_, innermost = traceback.walk_tb(problem.__traceback__)
-    asked_of_pandas = innermost[0].f_globals["__name__"].startswith("pandas.")
-    return asked_of_pandas and any(problem.args[0] not in table for table in tables)
 
 
 def write_text(product, path: Path, columns: int | None = None) -> str:

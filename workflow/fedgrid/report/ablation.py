@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from fedgrid.analysis import tables, verdicts
-from fedgrid.analysis.scores import SETTING, mean_over_seeds, pair_runs, score_runs, strict_mean
-from fedgrid.report.gains import PAIRS, write_gain
+from fedgrid.analysis import tables
+from fedgrid.analysis.scores import SETTING, mean_over_seeds, pair_runs, score_runs
+from fedgrid.report.gains import PAIRS, average_with_intervals, write_gain
 from fedgrid.study.records import Study
 
 OPTIONS = {"reference": "method"}  # what they name (study/options.py)
@@ -22,13 +22,10 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, reference: str) -> pd.Dat
     clients = runs.groupby(KEYS, sort=False)["effective_clients"].mean().reset_index()
     others = [name for name in table["method"].unique() if name != reference]
     pairs = pair_runs(means, reference, others or [reference])
-    gaps = pairs.assign(gap=-pairs["accuracy"]).groupby(["over", *SETTING], sort=False)["gap"]
-    rows = [
-        (*key, strict_mean(gap), *verdicts.confidence_interval(gap.to_numpy()), len(gap))
-        for key, gap in gaps
-    ]
-    differences = pd.DataFrame(rows, columns=[*KEYS, "difference", "low", "high", PAIRS])
-    table = table.merge(clients, on=KEYS).merge(differences, how="left", on=KEYS)
+    pairs["accuracy"] *= -1
+    gaps = average_with_intervals(pairs, ["over", *SETTING])
+    gaps = gaps.rename(columns={"over": "method", "mean": "difference"})
+    table = table.merge(clients, on=KEYS).merge(gaps, how="left", on=KEYS)
     table = table.assign(reference=reference, scale=scale)
     numbers = ("mean", "std", "difference", "low", "high", "effective_clients")
     return tables.add_alpha(table).round(dict.fromkeys(numbers, 4))

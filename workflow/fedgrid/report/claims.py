@@ -153,7 +153,6 @@ def write_difference(row) -> str:
 
 
 def write_seeds(seeds: float) -> str:
-    """Write a number of seeds, such as `12` or `>1000`."""
     return "" if pd.isna(seeds) else f">{verdicts.MANY}" if np.isinf(seeds) else f"{seeds:.0f}"
 
 

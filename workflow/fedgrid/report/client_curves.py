@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, looks, tables
 from fedgrid.analysis.scores import SETTING
+from fedgrid.report._panels import draw_panels
 from fedgrid.study.records import Study
 
 COLUMNS = ["method", "protocol", "dataset", "partition", "seed", "client", "round", "samples"]
@@ -28,20 +29,16 @@ def draw(clients: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a row per setting, a panel per method."""
-    settings = table.drop_duplicates(SETTING)[SETTING].itertuples(index=False)
-    methods = [*table["method"].unique()]
-    look = looks.list_looks(methods, study)
-    rows = [table[(table[SETTING] == [*setting]).all(axis=1)] for setting in settings]
-    figure, grid = figures.panels(len(rows), len(methods), sharex="row", sharey="row")
-    for part, panels in zip(rows, grid, strict=bool(len(table))):
-        for method, axes in zip(methods, panels, strict=True):
-            plot_clients(axes, part[part["method"] == method], look[method])
-            first = part.iloc[0]
-            setting = figures.write_setting(study, first["dataset"], first["partition"])
-            axes.set_title(f"{figures.label(study, method, 'method')}\n{setting}")
-        figures.label_rows(panels, "accuracy on clients'\ntest sets (%)")
-        figures.name_rounds(panels)
+    look = looks.list_looks(table["method"].unique(), study)
+    size = {"sharex": "row", "sharey": "row"}
+    figure, _, panels = draw_panels(table, SETTING, ["method"], **size)
+    for axes, (_, dataset, partition, method), here in panels:
+        plot_clients(axes, here, look[method])
+        setting = figures.write_setting(study, dataset, partition)
+        axes.set_title(f"{figures.label(study, method, 'method')}\n{setting}")
+    if panels:
+        figures.label_rows(figure.axes, "accuracy on clients'\ntest sets (%)")
+        figures.name_rounds(figure.axes)
     return figure
 
 

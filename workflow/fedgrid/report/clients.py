@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, looks, tables
 from fedgrid.analysis.scores import CELL, RUN, SETTING, strict_mean
 from fedgrid.report import convergence
+from fedgrid.report._panels import draw_panels
 from fedgrid.study.records import Study
 
 MODELS = {"own": "own model", "server": "server's model"}
@@ -50,33 +51,26 @@ def summarise_clients(run: pd.DataFrame) -> dict:
     for model in MODELS:
         evaluated = run[run[f"{model}_accuracy"].notna()]
         percent = 100 * evaluated[f"{model}_accuracy"].to_numpy()
-        numbers = compute_statistics(percent, evaluated["samples"].to_numpy())
+        numbers = [np.nan] * len(STATISTICS)
+        if len(percent):
+            weighted = np.average(percent, weights=evaluated["samples"])
+            curve = np.quantile(percent, np.arange(11) / 10)
+            numbers = [weighted, percent.mean(), percent.std(), *curve]
         facts |= {f"{model}_{name}": n for name, n in zip(STATISTICS, numbers, strict=True)}
     return facts
 
 
-def compute_statistics(percent: np.ndarray, samples: np.ndarray) -> list[float]:
-    """Compute the values of STATISTICS over clients; missing without a client."""
-    if not len(percent):
-        return [np.nan] * len(STATISTICS)
-    curve = np.quantile(percent, np.arange(11) / 10)
-    return [np.average(percent, weights=samples), percent.mean(), percent.std(), *curve]
-
-
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     shown = {}
-    for model, name in product(MODELS, SHOWN):
+    for (model, words), (name, head) in product(MODELS.items(), SHOWN.items()):
         column = f"{model}_{name}"
         facts = table.assign(mean=table[column], std=table[f"{column}_std"]).to_dict("records")
-        shown[MODELS[model], SHOWN[name]] = [tables.write_cell(row) for row in facts]
+        shown[words, head] = [tables.write_cell(row) for row in facts]
     index = tables.name_rows(table, tables.has_several(table))
     return pd.DataFrame(shown).set_index(pd.MultiIndex.from_frame(index))
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a panel per dataset and partition: accuracy against the decile of clients."""
-    datasets, partitions = table["dataset"].unique(), table["partition"].unique()
-    figure, grid = figures.panels(len(datasets), len(partitions), width=2.6, sharey="row")
     lines = table["method_label"]
     if tables.has_several(table):
         lines = lines + " (" + table["protocol_label"] + ")"
@@ -84,20 +78,18 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     named = table.drop_duplicates("line")
     methods = dict(zip(named["line"], named["method"], strict=True))
     look = looks.list_looks(named["line"], study, methods, looks.SOLID)
-    for dataset, row in zip(datasets, grid, strict=bool(len(table))):
-        for partition, axes in zip(partitions, row, strict=True):
-            here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
-            for facts in here.to_dict("records"):
-                band = figures.has_band(look[facts["line"]], len(here))
-                plot_curves(axes, facts, look[facts["line"]], band)
-            axes.set_title(figures.write_setting(study, dataset, partition))
-            axes.set_xticks(range(len(CURVE)), TICKS)
-        figures.label_rows(row, "accuracy on clients'\ntest sets (%)")
-        for axes in row:
-            axes.set_xlabel("decile of clients")
+    figure, grid, panels = draw_panels(table, ["dataset"], ["partition"], width=2.6, sharey="row")
+    for axes, setting, here in panels:
+        for facts in here.to_dict("records"):
+            band = figures.has_band(look[facts["line"]], len(here))
+            plot_curves(axes, facts, look[facts["line"]], band)
+        axes.set_title(figures.write_setting(study, *setting))
+        axes.set_xticks(range(len(CURVE)), TICKS)
+        axes.set_xlabel("decile of clients")
+    figures.label_rows(figure.axes, "accuracy on clients'\ntest sets (%)")
     if table["server_mean"].notna().any():
         grid[0][0].plot([], [], "--", color="0.4", label=MODELS["server"])
-    figures.legend(figure, [axes for row in grid for axes in row])
+    figures.legend(figure, [axes for axes, *_ in panels])
     return figure
 
 

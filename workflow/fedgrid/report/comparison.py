@@ -14,6 +14,7 @@ from fedgrid.analysis.measures import compute_speedups
 from fedgrid.analysis.published import STD, join_published, join_reference, list_sources
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 from fedgrid.partitions import write_label
+from fedgrid.report._texts import write_numbers
 from fedgrid.study.records import Study
 
 OPTIONS = {"over": "method"}  # what they name (study/options.py)
@@ -58,10 +59,12 @@ def wide(
         columns.append("protocol_label")
     texts = {
         "ours": table.assign(cell=tables.write_cells(table, form)).apply(write_ours, axis=1),
-        "last round": table["final"].map(write_percent),
-        "smoothed": table.apply(write_smoothed, axis=1),
-        "reference": table["reference"].map(write_percent),
-        "published": table.apply(write_published, axis=1),
+        "last round": write_numbers(table["final"], "{:.2f}"),
+        "smoothed": write_numbers(table["smoothed"], "{:.2f}")
+        + write_numbers(table["smoothed_difference"], " ({:+.2f})"),
+        "reference": write_numbers(table["reference"], "{:.2f}"),
+        "published": write_numbers(table["published"], "{:.2f}")
+        + table.apply(write_speedup, axis=1),
     }
     for name in list_sources(table):
         theirs = table.assign(mean=table[name], std=table[f"{name}{STD}"], diverged=0)
@@ -87,20 +90,12 @@ def write_ours(row: pd.Series) -> str:
     return row["cell"] + ("" if np.isnan(row["speedup"]) else f" ({row['speedup']:.2f}x)")
 
 
-def write_percent(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.2f}"
-
-
-def write_smoothed(row: pd.Series) -> str:
-    gap = row["smoothed_difference"]  # missing without a moving average
-    return write_percent(row["smoothed"]) + ("" if np.isnan(gap) else f" ({gap:+.2f})")
-
-
-def write_published(row: pd.Series) -> str:
-    speedup, text = row["published_speedup"], write_percent(row["published"])
-    if not text or pd.isna(speedup):
-        return text
-    return f"{text} ({speedup})" if isinstance(speedup, str) else f"{text} ({speedup:.2f}x)"
+def write_speedup(row: pd.Series) -> str:
+    """Write a printed speed-up; nothing without a printed accuracy."""
+    speedup = row["published_speedup"]
+    if pd.isna(row["published"]) or pd.isna(speedup):
+        return ""
+    return f" ({speedup})" if isinstance(speedup, str) else f" ({speedup:.2f}x)"
 
 
 def caption(table: pd.DataFrame, spread: str = "deviation") -> str:

@@ -100,27 +100,34 @@ def select_whole_lines(runs: pd.DataFrame, line: list[str]) -> pd.DataFrame:
 
 
 def place_methods(runs: pd.DataFrame, roles: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Compute the rows of one setting, in the order of the roles."""
     effective = mean_over_seeds(runs, CELL, EFFECTIVE).rename(columns={"mean": EFFECTIVE})
     means = mean_over_seeds(runs, CELL, metric).merge(effective[[*CELL, EFFECTIVE]], on=CELL)
     table = roles.merge(means, on="method")
     line = runs[runs["method"].isin(roles.loc[roles["role"] == LINE, "method"])]
-    facts: list[dict] = []
-    for role, name in zip(table["role"], table["method"], strict=True):
-        own = runs[runs["method"] == name]
-        far = {} if role == LINE else summarise_distances(measure_distances(line, own, metric))
-        facts.append(far)
+    facts = [
+        {} if role == LINE else measure_distances(line, runs[runs["method"] == name], metric)
+        for role, name in zip(table["role"], table["method"], strict=True)
+    ]
     return table.join(pd.DataFrame(facts, index=table.index, columns=DISTANCE))
 
 
-def measure_distances(line: pd.DataFrame, runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Measure how far each run is from the line of its seed; skip runs beyond its ends."""
+def measure_distances(line: pd.DataFrame, runs: pd.DataFrame, metric: str) -> dict:
+    """Measure how far runs are from the lines of their seeds; skip runs beyond the ends.
+
+    The result has the values of DISTANCE, or says that no seed has a distance.
+    """
     rows = []
     for run in runs.to_dict("records"):
         level = read_line(line[line["seed"] == run["seed"]], run[EFFECTIVE], metric)
         if level is not None:
             rows.append((run["seed"], run[metric] - level))
-    return pd.DataFrame(rows, columns=["seed", "distance"])
+    if not rows:
+        return {"distance_seeds": 0}
+    by_seed = pd.DataFrame(rows, columns=["seed", "distance"])
+    sample = by_seed["distance"]
+    numbers = strict_mean(sample), *verdicts.confidence_interval(sample.to_numpy()), len(sample)
+    texts = tables.write_seed_differences(by_seed, "distance")
+    return dict(zip(DISTANCE, (*numbers, texts), strict=True))
 
 
 def read_line(line: pd.DataFrame, at: float, metric: str) -> float | None:
@@ -133,16 +140,6 @@ def read_line(line: pd.DataFrame, at: float, metric: str) -> float | None:
     if levels.empty or not levels.index[0] <= at <= levels.index[-1]:
         return None
     return float(np.interp(at, levels.index, levels))
-
-
-def summarise_distances(by_seed: pd.DataFrame) -> dict:
-    """Return the mean distance, its interval, how many seeds have one, and that of each seed."""
-    if by_seed.empty:
-        return {"distance_seeds": 0}
-    sample = by_seed["distance"]
-    numbers = strict_mean(sample), *verdicts.confidence_interval(sample.to_numpy()), len(sample)
-    texts = tables.write_seed_differences(by_seed, "distance")
-    return dict(zip(DISTANCE, (*numbers, texts), strict=True))
 
 
 # -- the figure -----------------------------------------------------------------------------------
@@ -185,7 +182,6 @@ def add_looks(table: pd.DataFrame, line_label: str) -> pd.DataFrame:
 
 
 def plot_line(axes: Axes, line: pd.DataFrame, name: str) -> None:
-    """Draw the line with its deviation as a band, and the number of each of its methods."""
     look = {"color": line["colour"].iloc[0]}
     figures.plot_band(axes, line, EFFECTIVE, look, marker=".", label=name, zorder=1)
     for number, *place in line[["number", EFFECTIVE, "mean"]].dropna().itertuples(index=False):

@@ -28,9 +28,8 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     named = table.astype({"of": object, "dataset": object}).fillna({"of": "", "dataset": ""})
     field = (named["of"] + " " + named["field"]).str.strip()
     rows = named.assign(field=field).groupby(["kind", "name", "field", "value"], sort=False)
-    return (
-        rows["dataset"].agg(lambda names: ", ".join(filter(None, names))).to_frame().reset_index(-1)
-    )
+    datasets = rows["dataset"].agg(lambda names: ", ".join(filter(None, names)))
+    return datasets.to_frame().reset_index("value")
 
 
 def caption(table: pd.DataFrame) -> str:

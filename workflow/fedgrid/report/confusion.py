@@ -81,7 +81,6 @@ def find_names(predictions: pd.DataFrame) -> dict[tuple[str, int], str]:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method and setting: the accuracy on each class."""
     right = table[table["class"] == table["taken_for"]]
     texts = [tables.write_cell(row | {"diverged": 0}) for row in right.to_dict("records")]
     named = tables.name_rows(right, tables.has_several(table))

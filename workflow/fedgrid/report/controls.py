@@ -19,20 +19,10 @@ from typing import Any
 import pandas as pd
 
 from fedgrid import claim as claims
-from fedgrid.analysis import choice, figures, tables, verdicts
+from fedgrid.analysis import choice, figures, scores, tables, verdicts
 from fedgrid.analysis.metrics import describe_metric, in_percent, lower_is_better
 from fedgrid.analysis.placebos import BETTER, DIFFERENCES, DIVERGED, MEANINGS, decide_verdict
-from fedgrid.analysis.scores import (
-    FROM_RUNS,
-    SETTING,
-    check_metric,
-    mean_over_seeds,
-    score_by,
-    score_runs,
-    select_scored,
-    strict_mean,
-    subtract_runs,
-)
+from fedgrid.analysis.scores import FROM_RUNS, SETTING, score_runs, select_scored, strict_mean
 from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
 
@@ -90,21 +80,18 @@ def list_trios(placebos: dict[str, Names], over: Names | dict[str, Names]) -> li
 
 
 def compare_trios(runs: pd.DataFrame, metric: str, trios: list[tuple[str, ...]]) -> Iterator[dict]:
-    check_metric(runs, metric)
-    scores = (
-        score_runs(select_scored(runs, metric), metric)
-        .rename(columns={metric: "accuracy"})
-        .assign(of=metric)
-    )
+    scores.check_metric(runs, metric)
+    scored = score_runs(select_scored(runs, metric), metric)
+    scored = scored.rename(columns={metric: "accuracy"}).assign(of=metric)
     by_name = [*SETTING, "method"]
-    means = mean_over_seeds(scores, by_name).set_index(by_name)
-    order = [*scores["method"].unique()]
+    means = scores.mean_over_seeds(scored, by_name).set_index(by_name)
+    order = [*scored["method"].unique()]
     present = sorted((t for t in trios if {*t} <= {*order}), key=lambda trio: order.index(trio[0]))
-    for setting, here in scores.groupby(SETTING, sort=False):
+    for setting, here in scored.groupby(SETTING, sort=False):
         for trio in present:
             names = dict(zip(ROLES, trio, strict=True))
             pairs = {
-                name: subtract_runs(here, names[first], [names[second]])
+                name: scores.subtract_runs(here, names[first], [names[second]])
                 for name, (first, second) in DIFFERENCES.items()
             }
             if not any(pair.empty for pair in pairs.values()):
@@ -130,7 +117,7 @@ def add_verdicts(
         table[f"{verdicts.BY}{way}"] = [
             row["verdict"]
             for metric, some in runs.items()
-            for row in compare_trios(score_by(some, way), metric, trios)
+            for row in compare_trios(scores.score_by(some, way), metric, trios)
         ]
     return verdicts.add_changes(table, "verdict", ways)
 
@@ -139,11 +126,9 @@ def judge_differences(pairs: dict[str, pd.DataFrame], metric: str) -> dict:
     facts: dict[str, Any] = {}
     for name, pair in pairs.items():
         low, high = verdicts.confidence_interval(pair["accuracy"].to_numpy())
+        by_seed = tables.write_seed_differences(pair, "accuracy")
         facts |= {name: strict_mean(pair["accuracy"]), f"{name}_low": low, f"{name}_high": high}
-        facts |= {
-            f"{name}_pairs": len(pair),
-            f"{name}_by_seed": tables.write_seed_differences(pair, "accuracy"),
-        }
+        facts |= {f"{name}_pairs": len(pair), f"{name}_by_seed": by_seed}
     return facts | {"verdict": decide_verdict(facts, lower=lower_is_better(metric))}
 
 

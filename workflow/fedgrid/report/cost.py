@@ -15,6 +15,7 @@ import pandas as pd
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.measures import COUNTED
 from fedgrid.analysis.scores import CELL, list_cohort_sizes, strict_mean
+from fedgrid.report._texts import count, write_numbers
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.records import Study
 
@@ -60,7 +61,6 @@ def compute_costs(seconds: pd.DataFrame) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    form = "{:.4g}".format
     columns = {
         "GFLOP, a client and round": table["client_gflop"],
         "GFLOP, a client, once": table["before_gflop"].where(table["before_gflop"] > 0),
@@ -70,10 +70,12 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         "MiB": table["peak_memory_mb"],
         "MiB of the GPU": table["peak_gpu_memory_mb"].where(table["peak_gpu_memory_mb"] > 0),
     }
-    numbers = {"parameters": table["parameters"].map("{:,.0f}".format)}
-    numbers |= {name: of.map(form) for name, of in columns.items() if of.notna().any()}
+    numbers = {"parameters": write_numbers(table["parameters"], "{:,.0f}")}
+    numbers |= {
+        name: write_numbers(of, "{:.4g}") for name, of in columns.items() if of.notna().any()
+    }
     shown = tables.name_rows(table, tables.has_several(table)).assign(**numbers)
-    return shown.replace("nan", "").set_index("method")
+    return shown.set_index("method")
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -86,13 +88,7 @@ def caption(table: pd.DataFrame) -> str:
         "Operations of a client in a round, and once before the first one (a multiplication and "
         f"its addition are two; nothing of the server), {counted}; seconds "
         "with evaluations and the peak memory of the process, measured on "
-        f"{machines}, {count(table, 'thread')}: {count(table, 'seed')}, rounds: "
-        f"{tables.join_values(table, 'rounds_done')}, {tables.join_values(table, 'scale')} scale."
-        + others
+        f"{machines}, {count(table, 'threads', 'thread')}: {count(table, 'seeds', 'seed')}, "
+        f"rounds: {tables.join_values(table, 'rounds_done')}, "
+        f"{tables.join_values(table, 'scale')} scale.{others}"
     )
-
-
-def count(table: pd.DataFrame, name: str) -> str:
-    """Return the number of seeds or threads in words: `1 thread`, `2 seeds`."""
-    number = tables.join_values(table, f"{name}s")
-    return f"{number} {name}{'s' * (number != '1')}"

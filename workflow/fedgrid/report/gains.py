@@ -8,12 +8,12 @@ without runs get rows, too, so that runs of a smaller scale stand beside what th
 
 from collections.abc import Iterable
 
-import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import figures, tables, verdicts
 from fedgrid.analysis.published import join_published, list_published_cells
 from fedgrid.analysis.scores import CELL, SETTING, mean_over_seeds, pair_runs, score_runs
+from fedgrid.report._texts import write_numbers
 from fedgrid.runtime.names import NothingToDrawError, known
 from fedgrid.study.records import Study
 
@@ -74,19 +74,28 @@ def compute_gains(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
 
     `pairs` is how many seeds have both runs. The gain is missing if a run of the setting diverged.
     """
-    rows = []
-    for original, changed in pairs.items():
-        gaps = pair_runs(scores, changed, [original]).groupby(SETTING, sort=False)["accuracy"]
-        for setting, differences in gaps:
-            bounds = verdicts.confidence_interval(differences.to_numpy())
-            mean = differences.mean(skipna=False)
-            rows.append((original, *setting, mean, *bounds, len(differences)))
-    table = pd.DataFrame(rows, columns=["method", *SETTING, *GAIN, PAIRS])
-    return table.astype(dict.fromkeys(GAIN, float) | {PAIRS: "Int64"})
+    gaps = [pair_runs(scores, changed, [original]) for original, changed in pairs.items()]
+    if not gaps:
+        gaps = [scores[:0].assign(over="")]
+    table = average_with_intervals(pd.concat(gaps), ["over", *SETTING])
+    table = table.rename(columns={"over": "method", "mean": "gain"})
+    return table.astype({PAIRS: "Int64"})
+
+
+def average_with_intervals(scores: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return a row per group: the mean accuracy, its 95 % interval, and how many there are.
+
+    The mean is missing if a run of the group diverged.
+    """
+    rows = [
+        (*key, of.mean(skipna=False), *verdicts.confidence_interval(of.to_numpy()), len(of))
+        for key, of in scores.groupby(by, sort=False)["accuracy"]
+    ]
+    table = pd.DataFrame(rows, columns=[*by, "mean", "low", "high", PAIRS])
+    return table.astype(dict.fromkeys(("mean", "low", "high"), float))
 
 
 def join_printed(table: pd.DataFrame, study: Study, suffix: str) -> pd.DataFrame:
-    """Add the printed accuracies of each original, without and with the suffix, and the gain."""
     changed = table[CELL].assign(method=table["method"] + suffix)
     sides = {"original": table[CELL], "changed": changed}
     values = {n: join_published(cells, study)["published"].to_numpy() for n, cells in sides.items()}
@@ -114,7 +123,6 @@ def list_printed_pairs(study: Study, suffix: str) -> pd.DataFrame:
 
 
 def join_means(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
-    """Join each original and its method with the suffix: means, deviations and the gain."""
     means = mean_over_seeds(scores, CELL)
     original = means[means["method"].isin(pairs)]
     original = original.rename(columns={"mean": "original", "std": "original_std"})
@@ -129,7 +137,6 @@ def join_means(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
 def list_printed_only(
     study: Study, name: str | None, suffix: str, datasets: pd.Series
 ) -> pd.DataFrame:
-    """List the cells of a printed table whose data set has no runs."""
     published = study.get("published", {})
     asked = {name: published[known("published table", name, published)]} if name else {}
     cells = list_printed_pairs({**study, "published": asked}, suffix)
@@ -187,10 +194,6 @@ def write_gain(gain: float, low: float, high: float, pairs: int, seeds: int) -> 
     if not text or pairs == seeds:
         return text
     return f"{text} of {pairs:.0f} pair{'s' if pairs != 1 else ''}"
-
-
-def write_numbers(values: pd.Series, form: str) -> pd.Series:
-    return values.map(lambda value: "" if np.isnan(value) else form.format(value))
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -24,6 +24,7 @@ from scipy import stats
 
 from fedgrid.analysis import figures
 from fedgrid.analysis.published import list_published_rows
+from fedgrid.report._texts import write_numbers
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.records import Study
 
@@ -156,7 +157,6 @@ def coarsest_step(values: Sequence[Decimal], decimals: int) -> Decimal:
 
 
 def last_digits(values: Sequence[Decimal], decimals: int) -> list[int]:
-    """Return how many values end with 0, with 1, and so on up to 9."""
     ends = [int(value.scaleb(decimals)) % DIGITS for value in values]
     return [ends.count(digit) for digit in range(DIGITS)]
 
@@ -260,10 +260,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         "impossible": table["impossible"].astype(object).fillna(""), "verdict": table["verdict"],
     })  # fmt: skip
     return shown.set_index("table")
-
-
-def write_numbers(column: pd.Series, form: str) -> pd.Series:
-    return column.astype(float).map(form.format, na_action="ignore").astype(object).fillna("")
 
 
 def caption(table: pd.DataFrame) -> str:

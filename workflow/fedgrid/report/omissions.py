@@ -55,18 +55,22 @@ def draw(
     ]
     if not rows:
         raise NothingToDrawError("no cell of these runs has several seeds: name several in `seed`")
-    for row in rows:
-        row |= {key: join_labels(study, row[key]) for key in ("better_methods", "more", "fewer")}
-    return pd.DataFrame(rows).assign(of=metric, tail=tables.join_values(runs, "tail"), scale=scale)
+    table = pd.DataFrame(rows)
+    for name in ("better_methods", "more", "fewer"):
+        labels = [[figures.label(study, one, "method") for one in some] for some in table[name]]
+        table[name] = [*map(", ".join, labels)]
+    return table.assign(of=metric, tail=tables.join_values(runs, "tail"), scale=scale)
 
 
 def compare_cell(here: pd.DataFrame, rank, metric: str, baseline: str) -> Iterator[dict]:
-    """Yield a row for the whole rule in a cell, and one for each part that is left out."""
     table = rank(here)
     whole = find_better(table)
     others = int(table["rank"].notna().sum()) - 1  # without the baseline
     for part, found in [(WHOLE, whole), *find_without(here, table, rank, metric, baseline)]:
-        yield {"others": others, **describe(part, found, whole)}
+        more = [name for name in found if name not in whole]
+        fewer = [name for name in whole if name not in found]
+        better = {"left_out": part, "better": len(found), "better_methods": found}
+        yield {"others": others, **better, "more": more, "fewer": fewer}
 
 
 def find_without(
@@ -102,23 +106,7 @@ def keep_common_tries(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
     return runs[(runs["method"] != baseline) | runs["protocol"].isin(fewest)]
 
 
-def describe(part: str, found: list[str], whole: list[str]) -> dict:
-    """Return the row of a part that is left out."""
-    return {
-        "left_out": part,
-        "better": len(found),
-        "better_methods": found,
-        "more": [name for name in found if name not in whole],
-        "fewer": [name for name in whole if name not in found],
-    }
-
-
-def join_labels(study: Study, families: list[str]) -> str:
-    return ", ".join(figures.label(study, family, "method") for family in families)
-
-
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per part that is left out, for each cell."""
     names = ["dataset", "partition", "left_out", "better", "more", "fewer"]
     shown = table[names].astype(object).fillna("")
     shown["partition"] = shown["partition"].map(write_label)
@@ -126,7 +114,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Say what the rows are."""
     return (
         f"Methods that are better than the baseline if a part of the rule is left out: how many, "
         f"which more and which fewer than by the whole rule (nothing left out). Scores are the "

@@ -3,13 +3,12 @@
 The partitions are those of the first seed.
 """
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.report._panels import draw_panels
 from fedgrid.study.records import Study
 
 LARGEST = 60  # points squared: the area of the largest dot in a row of panels
@@ -28,30 +27,26 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
     Axes and texts are always vector graphics, dots only if there are few.
     """
-    datasets, partitions = table["dataset"].unique(), table["partition"].unique()
-    figure, grid = figures.panels(len(datasets), len(partitions), sharex="row", sharey="row")
-    for dataset, row in zip(datasets, grid, strict=True):
-        part = table[table["dataset"] == dataset]
-        for partition, axes in zip(partitions, row, strict=True):
-            here = part[part["partition"] == partition]
-            plot_dots(axes, here, part["samples"].max(), pixels=len(table) > MANY)
-            axes.set_title(figures.write_setting(study, dataset, partition))
+    most = table.groupby("dataset", sort=False)["samples"].max()
+    size = {"sharex": "row", "sharey": "row"}
+    figure, grid, panels = draw_panels(table, ["dataset"], ["partition"], **size)
+    colour = figures.colours(["dot"])["dot"]
+    for axes, (dataset, partition), here in panels:
+        axes.scatter(
+            here["client"], here["class"], s=LARGEST * here["samples"] / most[dataset], alpha=0.7,
+            linewidths=0, color=colour, rasterized=len(table) > MANY,
+        )  # fmt: skip
+        axes.set_title(figures.write_setting(study, dataset, partition))
+    for row, samples in zip(grid, most, strict=True):
         row[0].set_ylabel("class")
         figures.use_whole_numbers(row[0].yaxis)
         places = [(axes, axes.get_subplotspec()) for axes in row]
         right = [axes for axes, place in places if place and place.is_last_col()]
-        add_size_legend([*row, *right][-1], part["samples"].max())
+        add_size_legend([*row, *right][-1], samples)
     for axes in grid[-1]:
         axes.set_xlabel("client")
         figures.use_whole_numbers(axes.xaxis)
     return figure
-
-
-def plot_dots(axes: Axes, table: pd.DataFrame, most: int, pixels: bool) -> None:
-    """Draw one partition."""
-    look: dict[str, Any] = dict(alpha=0.7, linewidths=0, color=figures.colours(["dot"])["dot"])
-    look |= {"s": LARGEST * table["samples"] / most, "rasterized": pixels}
-    axes.scatter(table["client"], table["class"], **look)
 
 
 def add_size_legend(axes: Axes, most: int) -> None:

@@ -22,7 +22,10 @@ def draw(settings: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     rows = settings.loc[settings["of"].isna(), ["protocol", "field", "value"]].drop_duplicates()
     rows = rows[rows["field"].isin(FIELDS)].assign(value=rows["value"].map(json.loads))
     units = rows[rows["field"] == UNIT].set_index("protocol")["value"]
-    used = [is_used(row["field"], row["value"]) for _, row in rows.iterrows()]
+    used = [
+        "symbol" in FIELDS[field] or value != FIELDS[field]["default"]
+        for field, value in zip(rows["field"], rows["value"], strict=True)
+    ]
     table = rows[rows["field"].isin(rows["field"][used]) & (rows["field"] != UNIT)].copy()
     table["value"] = table["value"].map(write_value)
     table["words"] = [FIELDS[name].get("words", name.replace("_", " ")) for name in table["field"]]
@@ -30,10 +33,6 @@ def draw(settings: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     table["unit"] = table["protocol"].map(units).where(table["field"] == "local", "")
     figures.add_labels(table, study, ("protocol",))
     return table.assign(scale=scale)
-
-
-def is_used(field: str, value: Any) -> bool:
-    return "symbol" in FIELDS[field] or value != FIELDS[field]["default"]
 
 
 def write_value(value: Any) -> str:
@@ -46,7 +45,6 @@ def write_value(value: Any) -> str:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per field and a column per protocol."""
     rows = write_texts(table).rename(columns={"words": "field", "field": "name"})
     index = ["field", "symbol"]
     order = pd.MultiIndex.from_frame(rows[index].drop_duplicates())
@@ -62,12 +60,10 @@ def write_texts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranked(row: tuple, column: tuple) -> bool:
-    """Return that no setting is better than another."""
     return False
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Write each protocol as a sentence."""
     rows = write_texts(table)
     signs = (rows["symbol"] + " = ").where(rows["symbol"] != "", "")
     rows["said"] = rows["words"] + " " + signs + rows["text"]

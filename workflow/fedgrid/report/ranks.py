@@ -33,6 +33,7 @@ from fedgrid.analysis.placebos import NO_CONTROL, decide_verdict
 from fedgrid.analysis.scores import RUN, SCORED, score_runs, select_scored
 from fedgrid.analysis.verdicts import LEVEL, confidence_interval
 from fedgrid.partitions import write_label
+from fedgrid.report._texts import count, write_numbers
 from fedgrid.runtime.names import UsageError, in_words, known, listed, registered
 from fedgrid.study.records import Study
 
@@ -219,7 +220,7 @@ def wide(table: pd.DataFrame, baseline: str = "fedavg") -> pd.DataFrame:
     """
     head = table.drop_duplicates("family").set_index("family")
     score, over = metrics.describe_metric(table["of"].iloc[0]), find_label(table, baseline)
-    shown = {("over cells", "mean rank"): head["mean_rank"].map("{:.2f}".format).replace("nan", "")}
+    shown = {("over cells", "mean rank"): write_numbers(head["mean_rank"], "{:.2f}")}
     for name, rows in split_cells(table):
         own = rows.set_index("family")
         facts = own.to_dict("records")
@@ -268,8 +269,7 @@ def plot(table: pd.DataFrame, study: Study, baseline: str = "fedavg") -> Figure:
         own = by_family.reindex(ranked["family"]).reset_index().to_dict("records")
         control = by_family["gain"].get(rows["control"].iloc[0], np.nan)
         plot_gains(axes, own, look, control)
-        seeds = tables.join_values(rows, "seeds")
-        axes.set_title(f"{name}, {seeds} seed{'s' * (seeds != '1')}".replace(", ", "\n"))
+        axes.set_title(f"{name}, {count(rows, 'seeds', 'seed')}".replace(", ", "\n"))
         axes.set_xlabel(textwrap.fill(f"gain over {find_label(table, baseline)}{unit}", 14))
     figures.explain_signs(figure, list_signs(table))
     return figure

@@ -6,8 +6,6 @@ own code, the figure shows them: accuracies, their moving averages, and the publ
 those cells (method, dataset, partition, protocol) are compared that all origins have.
 """
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -16,6 +14,8 @@ from fedgrid.analysis.looks import GREY
 from fedgrid.analysis.published import average_kept_runs, join_published, list_sources
 from fedgrid.analysis.scores import CELL, SMOOTHING, moving_average
 from fedgrid.partitions import write_label
+from fedgrid.report._panels import draw_panels
+from fedgrid.report._texts import count
 from fedgrid.study.records import Study
 
 WHOLE = ["seeds", "rounds", "tail", "seed", "round"]  # columns of whole numbers, or empty
@@ -115,23 +115,21 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a panel per cell that all kept curves have: every curve and its moving average."""
     table = table[table["curve"].notna()]
-    cells = list(table.groupby(CELL, sort=False))
-    width, height = 2 * figures.WIDTH, 1.5 * figures.HEIGHT
-    figure, grid = figures.panels(len(cells), 1, width, height)
+    size = {"width": 2 * figures.WIDTH, "height": 1.5 * figures.HEIGHT}
+    figure, grid, panels = draw_panels(table, CELL, [], **size)
     look = figures.colours(table["curve"])
-    for (axes,), (_, part) in zip(grid, cells, strict=False):
+    for axes, _, part in panels:
         for (curve, _), line in part.groupby(["curve", "seed"], sort=False):
-            style: dict[str, Any] = {"color": look[curve]}
-            axes.plot(line["round"], line["accuracy"], **style, lw=0.6, alpha=0.5)
-            axes.plot(line["round"], line["average"], **style, lw=1.6, label=curve)
+            colour = look[curve]
+            axes.plot(line["round"], line["accuracy"], color=colour, lw=0.6, alpha=0.5)
+            axes.plot(line["round"], line["average"], color=colour, lw=1.6, label=curve)
         axes.plot([], [], color=GREY, lw=0.6, label="each evaluation")
         for value in part["published"].dropna().unique():
             axes.axhline(value, color="0.3", ls="--", lw=0.8, label=f"published: {value:.2f}")
         axes.set(title=write_title(part), ylabel=tables.write_axis_label(part))
     figures.name_rounds(grid[-1])
-    figures.legend(figure, [axes for (axes,) in grid], columns=3)
+    figures.legend(figure, figure.axes, columns=3)
     return figure
 
 
@@ -143,12 +141,12 @@ def write_title(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     runs, evaluations = table[table["curve"].isna()], table[table["curve"].notna()]
-    seeds, smoothed = tables.join_values(runs, "seeds"), bool(runs["smoothed"].notna().any())
+    smoothed = bool(runs["smoothed"].notna().any())
     average = tables.COUNTED["smoothed"].format(words=metrics.describe_metric("accuracy"))
     beside = "published values" + f" and the {average}" * smoothed
     kept = (
-        f"The {tables.describe_score(runs)} in percent of the runs kept with the study ({seeds} "
-        f"seed{'s' * (seeds != '1')}, {tables.join_values(runs, 'rounds')} rounds, on "
+        f"The {tables.describe_score(runs)} in percent of the runs kept with the study "
+        f"({count(runs, 'seeds', 'seed')}, {tables.join_values(runs, 'rounds')} rounds, on "
         f"{tables.join_values(runs, 'device')}), beside {beside}."
     )
     return " ".join([kept, *describe_curves(evaluations)])

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedgrid.analysis import choice, figures, metrics, tables
 from fedgrid.partitions import write_label
+from fedgrid.report._texts import write_numbers
 from fedgrid.runtime.names import in_words, known, listed, registered
 from fedgrid.study.records import Study
 
@@ -73,7 +74,7 @@ def add_reason(
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     head = table.drop_duplicates("family").set_index("family")
-    shown = {"mean rank": head["mean_rank"].map("{:.2f}".format).replace("nan", "")}
+    shown = {"mean rank": write_numbers(head["mean_rank"], "{:.2f}")}
     for (_, partition, _), rows in table.groupby(CELL, sort=False):
         texts = [tables.write_cell(row, "{mean:.2f}") for row in rows.to_dict("records")]
         name = f"{rows['dataset_label'].iloc[0]}, {write_label(partition)}"

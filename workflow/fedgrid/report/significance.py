@@ -14,7 +14,6 @@ import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +26,7 @@ from fedgrid.analysis.inference import correct_by_holm
 from fedgrid.analysis.scores import SCORED, score_runs
 from fedgrid.analysis.verdicts import LEVEL, confidence_interval
 from fedgrid.partitions import write_label
+from fedgrid.report._texts import count
 from fedgrid.runtime.names import NothingToDrawError, in_words, known, registered
 from fedgrid.study.records import Study
 
@@ -110,20 +110,16 @@ def describe_sample(apart: np.ndarray, test: str, run: Callable) -> dict:
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     ends = table.rename(columns={"low": "difference_low", "high": "difference_high"})
     texts = tables.write_intervals(ends, "difference", "p_holm")
-    shown = table.assign(where=name_cells(table), text=texts)
+    names = table["dataset_label"] + " " + table["partition"].map(write_label, na_action="ignore")
+    if tables.has_several(table):
+        names = names + " " + table["protocol"]
+    shown = table.assign(where=names.fillna(OVERALL), text=texts)
     index = ["method_label", "over_label"] if table["over"].nunique() > 1 else ["method_label"]
     columns = sorted(shown["where"].unique(), key=lambda name: name != OVERALL)
     rows = shown.set_index(index).index.unique()
     cells = shown.pivot(index=index, columns="where", values="text").reindex(rows, columns=columns)
     named = [name.removesuffix("_label") for name in index]
     return cells.fillna("").rename_axis(columns=None, index=named)
-
-
-def name_cells(table: pd.DataFrame) -> pd.Series:
-    names = table["dataset_label"] + " " + table["partition"].map(write_label, na_action="ignore")
-    if tables.has_several(table):
-        names = names + " " + table["protocol"]
-    return names.fillna(OVERALL)
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
@@ -184,10 +180,11 @@ def plot_pair(axes: Axes, place: int, rows: pd.DataFrame, of_method: str) -> Non
         y = place + 0.7 * ((at + 0.5) / len(rows) - 0.5)
         found = row["p_holm"] < LEVEL
         axes.hlines(y, row["low"], row["high"], color=colour, linewidth=1.2 if main else 0.6)
-        face = colour if found else "white"
-        name = row["method_label"] if main else None
-        style: dict[str, Any] = {"markerfacecolor": face, "markersize": 4, "label": name}
-        axes.plot(row["difference"], y, "o", color=colour, **style)
+        axes.plot(
+            row["difference"], y, "o", color=colour, markersize=4,
+            markerfacecolor=colour if found else "white",
+            label=row["method_label"] if main else None,
+        )  # fmt: skip
 
 
 def write_points(table: pd.DataFrame) -> str:
@@ -210,10 +207,8 @@ def caption(table: pd.DataFrame) -> str:
 
 def describe_test(table: pd.DataFrame, test: str, of: str) -> str:
     rows = table[table["test"] == test]
-    number = tables.join_values(rows, "pairs")
-    name, several = test.partition(" over ")[0], "s" * (number != "1")
     nothing = " (empty where it cannot be had)" * bool(rows["p"].isna().any())
-    return f"p is of the {name} over {number} {of}{several}{nothing}"
+    return f"p is of the {test.partition(' over ')[0]} over {count(rows, 'pairs', of)}{nothing}"
 
 
 def describe_cells(table: pd.DataFrame) -> str:

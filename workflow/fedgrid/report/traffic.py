@@ -11,6 +11,7 @@ import pandas as pd
 
 from fedgrid.analysis import figures, metrics, tables
 from fedgrid.analysis.scores import CELL, RUN, list_cohort_sizes, score_runs, strict_mean
+from fedgrid.report._texts import write_numbers
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.records import Study
 
@@ -76,21 +77,18 @@ def summarise(runs: pd.DataFrame) -> pd.DataFrame:
     )
     names = ["down", "up", "target", "rounds_to_target", "to_target"]
     groups = runs.groupby(CELL, sort=False)
-    table = groups[names].agg(lambda values: values.mean(skipna=False))
+    table = groups[names].agg(strict_mean)
     return table.assign(seeds=groups["seed"].nunique()).reset_index()
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    form = "{:.4g}".format
-    numbers = {"MB down, a round": table["down"].map(form), "MB up, a round": table["up"].map(form)}
+    columns = {"down": "MB down, a round", "up": "MB up, a round"}
     if has_target(table):
-        numbers |= {
-            "target": table["target"].map("{:.2f}".format),
-            "rounds to it": table["rounds_to_target"].map(form),
-            "MB to it": table["to_target"].map(form),
-        }
-    shown = tables.name_rows(table, tables.has_several(table)).assign(**numbers)
-    return shown.replace("nan", "").set_index("method")
+        columns |= {"target": "target", "rounds_to_target": "rounds to it", "to_target": "MB to it"}
+    shown = tables.name_rows(table, tables.has_several(table))
+    for name, head in columns.items():
+        shown[head] = write_numbers(table[name], "{:.2f}" if name == "target" else "{:.4g}")
+    return shown.set_index("method")
 
 
 def has_target(table: pd.DataFrame) -> bool:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedgrid.analysis import choice, figures, metrics, tables
 from fedgrid.partitions import write_label
+from fedgrid.report._texts import write_numbers
 from fedgrid.runtime.names import known, listed
 from fedgrid.study.records import Study
 
@@ -64,9 +65,8 @@ def wide(
     shown = shown.assign(chosen=table["chosen"], candidates=table["candidates"])
     if (table["chosen_on"] != TEST).all():
         deciding = table["deciding_metric"].iloc[0]
-        digits = "{:.2f}" if metrics.in_percent(deciding) else "{:.4g}"
-        texts = table["deciding_score"].map(digits.format, na_action="ignore")
-        shown[write_head(deciding)] = texts
+        form = "{:.2f}" if metrics.in_percent(deciding) else "{:.4g}"
+        shown[write_head(deciding)] = write_numbers(table["deciding_score"], form)
     form = tables.choose_form(table, decimals, spread)
     cells = [tables.write_cell(facts, form) for facts in table.to_dict("records")]
     shown[write_head(tables.find_metric(table))] = cells

@@ -4,12 +4,11 @@ The data of a round's clients determine which classes the model favours after th
 that preserves the knowledge of other classes predicts all classes about equally often.
 """
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.report._panels import draw_panels
 from fedgrid.study.records import Study
 
 LABELS = "labels"
@@ -47,20 +46,22 @@ def count_labels(counts: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFram
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw one heat map below the other: rounds to the right, classes upwards."""
-    kinds = table["what"].unique()
-    figure, grid = figures.panels(len(kinds), 1, width=6.5, height=1.5, sharex=True)
+    size = {"width": 6.5, "height": 1.5, "sharex": True}
+    figure, _, panels = draw_panels(table, ["what"], [], **size)
     most = table["share"].max()
-    for (axes,), kind in zip(grid, kinds, strict=True):
-        part = table[(table["what"] == kind) & (table["round"] <= ROUNDS)]
-        shares = part.pivot(index="class", columns="round", values="share").fillna(0)
-        style: dict[str, Any] = {"cmap": "Blues", "vmin": 0, "vmax": most, "shading": "nearest"}
-        mesh = axes.pcolormesh(shares.columns - 1, shares.index, shares, **style)
+    for axes, (kind,), here in panels:
+        early = here[here["round"] <= ROUNDS]
+        shares = early.pivot(index="class", columns="round", values="share").fillna(0)
+        mesh = axes.pcolormesh(
+            shares.columns - 1, shares.index, shares, cmap="Blues", vmin=0, vmax=most,
+            shading="nearest",
+        )  # fmt: skip
         named = figures.label(study, kind)
         axes.set_title("labels of the clients" if kind == LABELS else f"predictions, {named}")
         axes.set_ylabel("class")
         figures.use_whole_numbers(axes.yaxis)
-    grid[-1][0].set_xlabel("round, from 0")
-    figure.colorbar(mesh, ax=[row[0] for row in grid], label="share", aspect=40)
+    axes.set_xlabel("round, from 0")
+    figure.colorbar(mesh, ax=figure.axes, label="share", aspect=40)
     return figure
 
 

@@ -22,7 +22,6 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a panel per kind of partition; groups of bars by its number, a colour per method."""
     table = table.assign(kind=[parse_name(name)[0] for name in table["partition"]])
     shown = [kind for kind in PANELS if (table["kind"] == kind).any()]
     figure, (row,) = figures.panels(1, len(shown), width=3.4, sharey=True)

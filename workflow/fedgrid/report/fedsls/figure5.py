@@ -63,7 +63,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def plot_boxes(axes: Axes, table: pd.DataFrame) -> None:
-    """Draw the boxes of all seeds together, and every seed's median."""
     together = table[table["seed"] == ALL].fillna({"outliers": ""})
     numbers = [
         {

@@ -17,7 +17,10 @@ PRINTED = "published"  # in the column of protocols
 
 def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per reading and setting, and published rows: percent; the nearer reading."""
-    ours, printed = mean_over_seeds(score_runs(runs), CELL), select_published(runs, study)
+    cells, ours = list_published_cells(study), mean_over_seeds(score_runs(runs), CELL)
+    cells = cells[cells["method"].isin(runs["method"]) & cells["partition"].isin(runs["partition"])]
+    same = cells[cells["dataset"].isin(runs["dataset"])]
+    printed = cells if same.empty else same
     table = ours.merge(printed[[*KEYS, "published"]], how="left", on=KEYS)
     table["difference"] = table["mean"] - table["published"]
     gap = table["difference"].abs()
@@ -26,17 +29,6 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     rows = printed.assign(protocol=PRINTED, diverged=0, mean=printed["published"])
     table = pd.concat([table, rows.rename(columns={"published_std": "std"})])
     return tables.add_alpha(table.assign(scale=scale)).round(4)
-
-
-def select_published(runs: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """Select the printed cells of the runs' method and partitions.
-
-    If cells of the runs' datasets are printed, only these are selected.
-    """
-    cells = list_published_cells(study)
-    cells = cells[cells["method"].isin(runs["method"]) & cells["partition"].isin(runs["partition"])]
-    same = cells[cells["dataset"].isin(runs["dataset"])]
-    return cells if same.empty else same
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:

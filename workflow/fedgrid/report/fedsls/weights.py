@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.looks import find_colour
 from fedgrid.analysis.scores import SETTING
+from fedgrid.report._texts import count
 from fedgrid.study.records import Study
 
 EFFECTIVE = ["effective_clients", "effective_clients_fedavg"]
@@ -30,7 +31,6 @@ def draw(saliency: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw two rows of panels per dataset, weights and R_k / n_k, and a column per partition."""
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(2 * len(datasets), len(partitions), sharey="row", least=1.6)
     for i, dataset in enumerate(datasets):
@@ -72,10 +72,9 @@ def plot_per_sample(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    counts = table.groupby(["dataset", "partition"], sort=False)["seed"].nunique()
-    seeds = tables.join_values(counts.reset_index(), "seed")
+    counts = table.groupby(["dataset", "partition"], sort=False)["seed"].nunique().reset_index()
     return (
         "A dot is a client of a seed, a line below is a seed; weights are by saliency. Effective "
         "clients are 1 / sum of squared weights over the population, mean over "
-        f"{seeds} seed{'s' * (seeds != '1')}; {tables.join_values(table, 'scale')} scale."
+        f"{count(counts, 'seed', 'seed')}; {tables.join_values(table, 'scale')} scale."
     )

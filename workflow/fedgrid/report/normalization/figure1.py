@@ -5,13 +5,13 @@ one vector. The paper has three clients: two with eight classes each, the third 
 """
 
 import re
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
-from fedgrid.analysis.scores import CELL
+from fedgrid.analysis.scores import CELL, SETTING
+from fedgrid.report._panels import draw_panels
 from fedgrid.runtime.names import NothingToDrawError
 from fedgrid.study.records import Study
 
@@ -37,22 +37,18 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
-    methods = table["method"].unique()
-    shared: dict[str, Any] = {"sharex": "row", "sharey": "row"}
-    least = figures.find_room(["client 1"])
-    figure, grid = figures.panels(len(settings), len(methods), least=least, **shared)
+    size = {"sharex": "row", "sharey": "row", "least": figures.find_room(["client 1"])}
+    figure, _, panels = draw_panels(table, SETTING, ["method"], **size)
     look = figures.lines(table["client"])
-    for ((dataset, partition, _), part), row in zip(settings, grid, strict=True):
-        for method, axes in zip(methods, row, strict=True):
-            lines = part[part["method"] == method].groupby("client", sort=False)
-            for client, line in lines:
-                figures.plot_band(axes, line, "round", look[client], label=f"client {client}")
-            title = figures.write_setting(study, dataset, partition)
-            axes.set_title(f"{figures.label(study, method)}\n{title}")
-        figures.name_rounds(row)
-        figures.label_rows(row, "cosine of the local\nand the server's model")
-    figures.name_lines([axes for row in grid for axes in row])
+    for axes, (_, dataset, partition, method), here in panels:
+        for client, line in here.groupby("client", sort=False):
+            figures.plot_band(axes, line, "round", look[client], label=f"client {client}")
+        title = figures.write_setting(study, dataset, partition)
+        axes.set_title(f"{figures.label(study, method)}\n{title}")
+    if panels:
+        figures.name_rounds(figure.axes)
+        figures.label_rows(figure.axes, "cosine of the local\nand the server's model")
+    figures.name_lines(figure.axes)
     return figure
 
 

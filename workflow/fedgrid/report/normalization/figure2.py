@@ -3,13 +3,13 @@
 A panel per setting, a colour per method.
 """
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, looks, tables
+from fedgrid.analysis.scores import SETTING
 from fedgrid.report import convergence, gains
+from fedgrid.report._panels import draw_panels
 from fedgrid.study.records import Study
 
 OPTIONS = {"suffix": "ending"}  # what they name (study/options.py)
@@ -26,13 +26,12 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, suffix: str) -> pd.DataFr
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     names = [figures.label(study, name) for name in table["method"].unique()]
-    size: dict[str, Any] = {"width": 3.2, "height": 2.6, "least": figures.find_room(names)}
-    figure, (row,) = figures.panels(1, len(settings), sharey=True, **size)
+    size = {"width": 3.2, "height": 2.6, "sharey": True, "least": figures.find_room(names)}
+    figure, (row,), panels = draw_panels(table, [], SETTING, **size)
     look = looks.list_looks(table["original"], study, styles=looks.SOLID)
-    for axes, ((dataset, partition, protocol), part) in zip(row, settings, strict=bool(settings)):
-        for (method, original), line in part.groupby(["method", "original"], sort=False):
+    for axes, (protocol, dataset, partition), here in panels:
+        for (method, original), line in here.groupby(["method", "original"], sort=False):
             style = look[original] | (ORIGINAL if method == original else NORMALISED)
             axes.plot(line["round"], line["mean"], label=figures.label(study, method), **style)
         title = figures.write_setting(study, dataset, partition)

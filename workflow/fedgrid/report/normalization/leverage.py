@@ -53,12 +53,7 @@ ROOM = 1.3  # the height of a panel, in that of its points
 
 
 def draw(
-    runs: pd.DataFrame,
-    settings: pd.DataFrame,
-    study: Study,
-    scale: str,
-    suffix: str,
-    placebo: str,
+    runs: pd.DataFrame, settings: pd.DataFrame, study: Study, scale: str, suffix: str, placebo: str
 ) -> pd.DataFrame:
     """Return rows of distances, per line and round, and of gains, per method and setting.
 
@@ -106,7 +101,6 @@ def effective_number(weights: np.ndarray) -> np.ndarray:
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """Return the softmax along the last axis."""
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
 
@@ -188,7 +182,6 @@ def select_view(table: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def plot_distances(row: list[Axes], table: pd.DataFrame, views: list[str], study: Study) -> None:
-    """Draw the distances by what varies: methods, clients in a round, temperatures."""
     methods = dict(zip(table["label"], table["original"], strict=True))
     for axes, name in zip(row, views, strict=True):
         here, form = select_view(table, name), VARIED[name][1]

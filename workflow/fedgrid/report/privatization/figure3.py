@@ -32,7 +32,6 @@ def draw(counts: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw the data sets side by side, as many in a row as fit."""
     settings = [*table.groupby(["dataset", "partition"], sort=False)]
     page, fit = figures.find_fit(len(settings), WIDTH, WIDTH)
     rows = -(-len(settings) // fit)

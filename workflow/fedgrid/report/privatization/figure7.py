@@ -3,14 +3,13 @@
 A row of panels per accuracy, a column per protocol and data set.
 """
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import choice, figures, looks, metrics, tables
 from fedgrid.analysis.scores import SETTING
 from fedgrid.report import convergence
+from fedgrid.report._panels import draw_panels
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.study.records import Study
 
@@ -35,21 +34,19 @@ def draw(
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    columns = [*table.groupby(SETTING, sort=False).groups]
     names = [figures.label(study, name) for name in table["method"].unique()]
-    size: dict[str, Any] = {"width": 2.6, "sharex": "col", "least": figures.find_room(names)}
-    figure, grid = figures.panels(len(ACCURACIES), len(columns), **size)
+    size = {"width": 2.6, "sharex": "col", "least": figures.find_room(names)}
+    figure, grid, panels = draw_panels(table, ["what"], SETTING, **size)
     look = looks.list_looks(table["method"], study)
-    for (name, metric), row in zip(ACCURACIES.items(), grid, strict=True):
-        for axes, setting in zip(row, columns, strict=True):
-            here = (table[SETTING] == [*setting]).all(axis=1) & (table["what"] == name)
-            convergence.plot_curves(axes, table[here], look, study)
-        figures.label_rows(row, f"{name}\naccuracy{metrics.write_unit(metric)}")
-    for axes, (protocol, dataset, _) in zip(grid[0], columns, strict=True):
-        title = figures.label(study, dataset), figures.label(study, protocol, "protocol")
-        axes.set_title(", ".join(title))
+    for axes, (name, protocol, dataset, _), here in panels:
+        convergence.plot_curves(axes, here, look, study)
+        if axes in grid[0]:
+            title = figures.label(study, dataset), figures.label(study, protocol, "protocol")
+            axes.set_title(", ".join(title))
+        unit = metrics.write_unit(ACCURACIES[name])
+        figures.label_rows([axes], f"{name}\naccuracy{unit}")
     figures.name_rounds(grid[-1])
-    figures.name_lines([axes for row in grid for axes in row])
+    figures.name_lines(figure.axes)
     return figure
 
 

@@ -5,24 +5,13 @@ lower case if it is private. Its height is the mean over seeds of the score. Its
 standard deviation of the same evaluations within a run, mean over seeds, as the paper shows it.
 """
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid.analysis import choice, fields, figures, metrics, tables
-from fedgrid.analysis.figures import LABEL
+from fedgrid.analysis import choice, fields, figures, metrics, scores, tables
 from fedgrid.analysis.looks import find_colour
-from fedgrid.analysis.scores import (
-    CELL,
-    RUN,
-    find_tail,
-    mean_over_seeds,
-    score_runs,
-    select_scored,
-    strict_mean,
-)
+from fedgrid.analysis.scores import CELL, RUN
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
@@ -43,10 +32,9 @@ def draw(
     parts = []
     for name, metric in ACCURACIES.items():
         kept = choose(runs, metric)
-        means = average_deviations(select_scored(kept, metric), metric).merge(
-            ways, on=["method", "dataset"]
-        )
-        parts.append(choice.add_choice(means, kept).assign(what=name))
+        means = average_deviations(scores.select_scored(kept, metric), metric)
+        means = choice.add_choice(means.merge(ways, on=["method", "dataset"]), kept)
+        parts.append(means.assign(what=name))
     table = pd.concat(parts, ignore_index=True)
     rank = table["kind"].map([NONE, *KINDS].index)
     table = table.assign(rank=rank).sort_values(["rank", "split"], kind="stable")
@@ -54,16 +42,15 @@ def draw(
 
 
 def average_deviations(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    tail = runs[find_tail(runs) & ~runs["diverged"]]
+    tail = runs[scores.find_tail(runs) & ~runs["diverged"]]
     within = (100 * tail[metric]).groupby([tail[name] for name in RUN]).std().rename("deviation")
-    scores = score_runs(runs, metric).merge(within.reset_index(), how="left", on=RUN)
-    table = mean_over_seeds(scores, CELL, metric).drop(columns="of", errors="ignore")
-    deviations = scores.groupby(CELL, sort=False)["deviation"].agg(strict_mean).reset_index()
-    return table.merge(deviations, on=CELL)
+    scored = scores.score_runs(runs, metric).merge(within.reset_index(), how="left", on=RUN)
+    table = scores.mean_over_seeds(scored, CELL, metric).drop(columns="of", errors="ignore")
+    deviations = scores.mean_over_seeds(scored, CELL, "deviation")["mean"]
+    return table.assign(deviation=deviations)
 
 
 def name_ways(settings: pd.DataFrame) -> pd.DataFrame:
-    """Name the way of each method and data set in letters, with its kind and split."""
     every = fields.read_fields(settings).reset_index().drop_duplicates(["method", "dataset"])
     rows = []
     for run in every.to_dict("records"):
@@ -101,9 +88,9 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         for axes, setting in zip(row, columns, strict=True):
             here = (table[["dataset", "partition"]] == [*setting]).all(axis=1)
             plot_bars(axes, table[here & (table["what"] == name)])
-            axes.set_title(figures.write_setting(study, *setting), pad=2 * LABEL)
+            axes.set_title(figures.write_setting(study, *setting), pad=2 * figures.LABEL)
         figures.label_rows(row, f"{name}\naccuracy{metrics.write_unit(metric)}")
-    figures.name_lines([axes for row in grid for axes in row])
+    figures.name_lines(figure.axes)
     return figure
 
 
@@ -116,14 +103,15 @@ def plot_bars(axes: Axes, table: pd.DataFrame) -> None:
     places = pd.Series(places, split.index, dtype=int)
     for kind, part in split.groupby("kind", sort=False):
         colour = find_colour(KINDS[kind])
-        style: dict[str, Any] = {"color": colour, "yerr": part["deviation"], "label": KINDS[kind]}
-        axes.bar(places[part.index], part["mean"], **style)
-        above: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "size": LABEL}
-        above |= {"ha": "center", "va": "bottom", "color": figures.darken(colour)}
-        axes.text(places[part.index].mean(), 1, KINDS[kind], **above)
+        at, deviation = places[part.index], part["deviation"]
+        axes.bar(at, part["mean"], color=colour, yerr=deviation, label=KINDS[kind])
+        axes.text(
+            at.mean(), 1, KINDS[kind], transform=axes.get_xaxis_transform(), size=figures.LABEL,
+            ha="center", va="bottom", color=figures.darken(colour),
+        )  # fmt: skip
     for row in table[kinds == NONE].itertuples():
-        shared: dict[str, Any] = {"linestyle": "--", "label": f"{row.way}, shared"}
-        axes.axhline(row.mean, color=find_colour(row.method), **shared)
+        colour = find_colour(row.method)
+        axes.axhline(row.mean, color=colour, linestyle="--", label=f"{row.way}, shared")
     axes.set_xticks(places, split["way"], rotation=90)
     axes.grid(visible=False, axis="x")
 

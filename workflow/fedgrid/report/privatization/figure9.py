@@ -41,7 +41,6 @@ def draw(
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a heat map per method and setting, two in a row, with a mark on the best points."""
     settings = [*table.groupby(CELL, sort=False)]
     columns = min(len(settings), 2)
     figure, grid = figures.panels(-(-len(settings) // columns), columns, 3.4, 2.9)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import figures, tables
+from fedgrid.report._texts import write_numbers
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import known
 from fedgrid.study.records import Study
@@ -61,16 +62,10 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     named = table.assign(partition=table["partition"].astype(object).fillna(""))
     shown = tables.name_rows(named, False, ("dataset", "partition"))
     for name, head in NUMBERS.items():
-        ours = write_numbers(table, name, "{:,.10g}")
-        theirs = write_numbers(table, f"printed_{name}", "({:,.10g})")
+        printed = table.get(f"printed_{name}", pd.Series(np.nan, table.index))
+        ours, theirs = write_numbers(table[name], "{:,.10g}"), write_numbers(printed, "({:,.10g})")
         shown[head] = (ours + " " + theirs).str.strip()
     return shown.set_index(["dataset", "partition"])
-
-
-def write_numbers(table: pd.DataFrame, name: str, form: str) -> pd.Series:
-    """Write the numbers of a column; a missing one, or a missing column, is empty."""
-    numbers = table[name] if name in table else pd.Series(np.nan, table.index)
-    return numbers.map(form.format, na_action="ignore").astype(object).fillna("")
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -9,8 +9,8 @@ weights.
 
 import pandas as pd
 
-from fedgrid.analysis import choice, figures, tables, verdicts
-from fedgrid.analysis.scores import CELL, SCORED, SETTING, score_runs, select_scored, strict_mean
+from fedgrid.analysis import choice, figures, tables
+from fedgrid.analysis.scores import CELL, SCORED, SETTING, score_runs, select_scored
 from fedgrid.report import gains
 from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
@@ -70,13 +70,9 @@ def summarise_accuracy(name: str, runs: pd.DataFrame, metric: str, ends: list[st
 
 def compute_intervals(scores: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return a row per method and setting: mean, 95 % interval over seeds, and diverged runs."""
-    rows = []
-    for key, cell in scores.groupby(CELL, sort=False):
-        accuracy = cell["accuracy"]
-        bounds = verdicts.confidence_interval(accuracy.to_numpy())
-        rows.append((*key, strict_mean(accuracy), *bounds, cell["diverged"].sum()))
-    columns = [*CELL, *(f"{name}_{key}" for key in (*STATISTICS, "diverged"))]
-    return pd.DataFrame(rows, columns=columns)
+    table = gains.average_with_intervals(scores, CELL).drop(columns=gains.PAIRS)
+    table["diverged"] = scores.groupby(CELL, sort=False)["diverged"].sum().to_numpy()
+    return table.rename(columns={key: f"{name}_{key}" for key in (*STATISTICS, "diverged")})
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
