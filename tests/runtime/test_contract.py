@@ -28,7 +28,7 @@ from fedgrid.training.build import ARTIFACTS, build_method
 
 # They name words of files of the package, which these tests replace: they are read before.
 make_validator(SCHEMAS / "study.schema.yaml", "costs", True)
-for kind in ("dataset", "method", "model", "partition"):
+for kind in ("dataset", "method", "model"):
     contract.read_rules(kind)
 
 KINDS = {"datasets": datasets, "methods": methods, "models": models}
