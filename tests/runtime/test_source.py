@@ -101,7 +101,6 @@ def fingerprints(stage: str = "train") -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def before() -> dict[str, str]:
-    """The fingerprints of the package that is copied."""
     return fingerprints()
 
 
@@ -218,7 +217,6 @@ def test_the_ranges_of_hyper_parameters_count_if_the_file_reads_them(package):
 
 
 def slowly(*edits: tuple) -> list:
-    """Edits of slow tests."""
     return [pytest.param(*edit, marks=pytest.mark.slow) for edit in edits]
 
 
@@ -262,7 +260,6 @@ def drawn() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def drawn_before() -> dict[str, str]:
-    """The fingerprints of the products of the package that is copied."""
     return drawn()
 
 
