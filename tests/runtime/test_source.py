@@ -511,19 +511,6 @@ def test_every_kind_of_source_may_be_asked_for():
     small(**{FROM: {"runs": "costs"}, "scales.quick": quick})
 
 
-LOST = [("costs", "resources"), ("fidelity", "figure5")]
-
-
-@pytest.mark.parametrize(("lost", "product"), LOST)
-def test_a_product_of_an_experiment_that_a_scale_lacks_is_refused(lost, product):
-    study = copy.deepcopy(STUDIES["fedsls"])
-    del study["scales"]["quick"][lost]
-    made = Grid({"fedsls": study})
-    assert product not in made.products("fedsls", "quick")
-    with pytest.raises(UsageError, match=f"{product} of fedsls is not drawn at the quick scale"):
-        made.check_product("fedsls", "quick", product)
-
-
 OF_EXPERIMENTS = {"figure3", "figure5", "resources"}
 OF_CIFAR10 = COMPARED | {"pilot_local_work", "controls", "concentration", "cost", "traffic"}
 
