@@ -28,7 +28,8 @@ from fedgrid.training.build import ARTIFACTS, build_method
 
 # They name words of files of the package, which these tests replace: they are read before.
 make_validator(SCHEMAS / "study.schema.yaml", "costs", True)
-contract.read_rules("method")
+for kind in ("dataset", "method", "model"):
+    contract.read_rules(kind)
 
 KINDS = {"datasets": datasets, "methods": methods, "models": models}
 
@@ -67,6 +68,7 @@ def load(root):
     return None
 """
 STANDARD = '{"standard": ((0.2860,), (0.3530,))}'
+COSTS = {"model": "mine", "dataset": "mine", "images": 1, "chunk": 1}
 
 
 def check_dataset() -> None:
@@ -176,26 +178,26 @@ def test_a_dataset_whose_constants_are_measured_can_be_used_but_for_costs(fashio
     check_dataset()
     answer = said(check_protocol, "a", PROTOCOL | {"model": "mine", "normalization": "x"}, "mine")
     assert "the dataset mine has no normalization `x`, only standard and scaled" in answer
-    setting = {"model": "mine", "dataset": "mine", "images": 1, "chunk": 1}
-    assert "dataset mine has no `TRAIN` in its file" in said(costs.check, setting)
+    assert "dataset mine has no `TRAIN` in its file" in said(costs.check, COSTS)
 
 
+OF_TOKENS = "TOKENS = True\ndef body(shape, tokens): ..."
 TEXT = FASHION.replace("(1, 28, 28)", "(80,)\nTOKENS = 81").replace(STANDARD, "{}")
 
 
 def test_a_dataset_of_tokens_goes_with_a_model_of_tokens(fashion, write):
     fashion("", TEXT)
     assert "the model mine reads images, and the inputs of the dataset mine" in said(check_dataset)
-    write("models", "TOKENS = True\ndef body(shape, tokens): ...")
+    write("models", OF_TOKENS)
     check_dataset()
     fashion()
-    write("models", "TOKENS = True\ndef body(shape, tokens): ...")
+    write("models", OF_TOKENS)
     assert "the model mine reads sequences of tokens, and the inp" in said(check_dataset)
 
 
 def test_what_needs_images_refuses_tokens(fashion, write):
     fashion("", TEXT)
-    write("models", "TOKENS = True\ndef body(shape, tokens): ...")
+    write("models", OF_TOKENS)
     write("methods", "NEEDS = ('latents',)\ndef method(): ...")
     tokens = "and the inputs of the dataset mine are sequences of tokens"
 
@@ -205,8 +207,7 @@ def test_what_needs_images_refuses_tokens(fashion, write):
     assert tokens in said(lambda: check(augment=["flip"]))
     assert "no normalization `moon`, only standard" in said(lambda: check(normalization="moon"))
     assert f"method `b` needs images, {tokens}" in said(check_needs, "b", {"mine": {}}, "mine")
-    setting = {"model": "mine", "dataset": "mine", "images": 1, "chunk": 1}
-    assert f"the setting needs images, {tokens}" in said(costs.check, setting)
+    assert f"the setting needs images, {tokens}" in said(costs.check, COSTS)
     counts = {"images": {"mine": 9}, "encoders": {}}
     assert f"the setting needs images, {tokens}" in said(check_counts, counts)
     write("partitions", "PATTERN = 'mine'\nEXAMPLE = 'mine'")

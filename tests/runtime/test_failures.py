@@ -35,9 +35,12 @@ def test_each_sentence_of_failed_jobs_is_told_once(failed, capsys):
     assert capsys.readouterr().err == f"{end}\nerror: FEMNIST is not there: put it there\n"
 
 
-def test_a_later_attempt_counts(failed, capsys, tmp_path):
+def test_a_later_attempt_counts_and_other_events_are_no_failures(failed, capsys, tmp_path):
     told = failed("one.log", "error: the disk is full\n")
     (tmp_path / "one.log").write_text("2026-11-29 20:06:21 finished\n")
+    (tmp_path / "other.log").write_text("error: of another event\n")
+    for event in ({"event": LogEvent.PROGRESS, "log": [str(tmp_path / "other.log")]}, {}):
+        told.emit(logging.makeLogRecord(event))
     told.tell()
     assert not capsys.readouterr().err
 
@@ -48,11 +51,3 @@ def test_many_sentences_are_counted(failed, capsys):
     told.tell()
     *lines, last = capsys.readouterr().err.splitlines()
     assert (len(lines), last) == (failures.MOST, "and 2 other errors")
-
-
-def test_other_events_are_no_failures(capsys):
-    told = Failures()
-    told.emit(logging.makeLogRecord({"event": LogEvent.PROGRESS}))
-    told.emit(logging.makeLogRecord({}))
-    told.tell()
-    assert not capsys.readouterr().err

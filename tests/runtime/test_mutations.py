@@ -97,7 +97,6 @@ WORK |= {"product": partial(table, **OF_PRODUCT)}
 
 @contextmanager
 def quiet():
-    """Nothing is printed."""
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         yield
 
@@ -115,7 +114,6 @@ def limited(seconds: int):
 
 @cache
 def told(work: str):
-    """What the workflow tells a job."""
     return TELL[work]()
 
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import tomllib
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -27,10 +26,11 @@ def test_the_installed_packages_are_new_enough():
     required.refuse_old_packages()
 
 
-def test_old_packages_are_named_with_what_is_needed(old):
+def test_old_packages_are_named_with_what_is_needed_and_answer_an_unexpected_error(old):
     with pytest.raises(UsageError, match=r"\(pandas 1\.5\.3, pillow 9\.0\.0\)") as problem:
         required.refuse_old_packages()
     assert re.search(r'pip install "pandas>=[0-9.]+" "pillow>=[0-9.]+"', str(problem.value))
+    assert cli.refused(AttributeError("of a name that is new")) == str(problem.value)
 
 
 def test_a_package_that_is_not_there_is_not_old(monkeypatch):
@@ -39,10 +39,6 @@ def test_a_package_that_is_not_there_is_not_old(monkeypatch):
 
     monkeypatch.setattr(metadata, "version", missing)
     required.refuse_old_packages()
-
-
-def test_an_unexpected_error_of_a_command_is_answered_by_the_old_packages(old):
-    assert "pandas 1.5.3" in cli.refused(AttributeError("of a name that is new"))
 
 
 def test_an_installed_package_says_what_it_needs_without_a_clone(monkeypatch):
@@ -63,22 +59,18 @@ def test_snakefile_and_notebook_say_it_first():
         "except ValueError as problem:\n    print(problem)"
     )
     environment = {"PYTHONPATH": str(REPOSITORY / "workflow"), "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, **CAPTURED)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert "snakemake 0.1" in done.stdout
     assert not done.stderr
     rules = (REPOSITORY / "workflow/rules/common.smk").read_text()
     assert rules.index("describe_old_packages()") < rules.index("from fedgrid.plan")
 
 
-CAPTURED = {"capture_output": True, "text": True}
-
-
 def test_the_lowest_versions_are_those_that_are_tested():
     """Each lower bound of pyproject.toml is pinned for `make test-lowest`, but the Snakefile's."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    pinned = dict(re.findall(r"^([\w-]+)==(\S+)", LOWEST.read_text(), flags=re.MULTILINE))
+    lowest = (REPOSITORY / "envs/lowest.txt").read_text()
+    pinned = dict(re.findall(r"^([\w-]+)==(\S+)", lowest, flags=re.MULTILINE))
     for one in map(Requirement, project["dependencies"]):
         assert one.specifier.contains(pinned[one.name]), one.name
-
-
-LOWEST = Path(REPOSITORY / "envs/lowest.txt")

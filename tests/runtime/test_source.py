@@ -1,10 +1,12 @@
 """The package's code as a dependency (`fedgrid.runtime.code.source`), and names as runs."""
 
 import copy
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from conftest import answers, forget
 from fedgrid.runtime import places, schema
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import UsageError, registered
+from fedgrid.runtime.names import UsageError, known, registered
 from fedgrid.runtime.places import PACKAGE
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import stage_modules
@@ -29,16 +31,14 @@ METHODS = registered("methods")
 
 
 def test_a_module_that_is_imported_by_a_relative_name_counts(package):
-    (package / "methods/_helper.py").write_text("FACTOR = 1\n")
     (package / "methods/mine.py").write_text("from ._helper import FACTOR\n")
     (package / "methods/other.py").write_text("from . import _helper\n")
-    forget()
-    before = [source.fingerprint(f"methods.{name}") for name in ("mine", "other")]
-    assert "methods._helper" in source.counted("methods.mine")
-    (package / "methods/_helper.py").write_text("FACTOR = 2\n")
-    forget()
-    after = [source.fingerprint(f"methods.{name}") for name in ("mine", "other")]
-    assert all(one != other for one, other in zip(before, after, strict=True))
+    found = []
+    for factor in (1, 2):
+        (package / "methods/_helper.py").write_text(f"FACTOR = {factor}\n")
+        forget()
+        found.append([source.fingerprint(f"methods.{name}") for name in ("mine", "other")])
+    assert all(one != other for one, other in zip(*found, strict=True))
 
 
 TEXTS = [
@@ -101,7 +101,6 @@ def fingerprints(stage: str = "train") -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def before() -> dict[str, str]:
-    """The fingerprints of the package that is copied."""
     return fingerprints()
 
 
@@ -113,7 +112,7 @@ def test_a_fingerprint_is_noted_for_the_same_files_only(package, tmp_path, monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     found = source.fingerprint("methods.moon")
     forget()
-    monkeypatch.setattr(source, "hash_codes", None)  # it is read, and not found again
+    monkeypatch.setattr(source, "code", None)  # it is read, and not found again
     assert source.fingerprint("methods.moon") == found
     monkeypatch.undo()
     edit_all(package, [("methods/moon", "0.5", "0.25")])
@@ -129,26 +128,18 @@ def test_a_check_that_was_passed_is_run_again_for_other_facts_or_files_only(
     checked = []
     for facts in ({"lr": 0.1}, {"lr": 0.1}, {"lr": 0.2}):
         source.check_once(facts, lambda facts=facts: checked.append(facts["lr"]))
+    for _ in range(2):  # what was not passed is tried again
+        with pytest.raises(UsageError, match="`moom`: did you mean moon"):
+            source.check_once("facts", lambda: known("method", "moom", METHODS))
     edit_all(package, [("methods/moon", "0.5", "0.25")])
     forget()
     source.check_once({"lr": 0.1}, lambda: checked.append("again"))
     assert checked == [0.1, 0.2, "again"]
 
 
-def test_a_check_that_was_not_passed_is_run_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-
-    def refuse() -> None:
-        raise UsageError("wrong")
-
-    for _ in range(2):
-        with pytest.raises(UsageError, match="wrong"):
-            source.check_once("facts", refuse)
-
-
 @pytest.mark.parametrize("damage", ["", "x", "{key} damaged", "\0\xff", None])
 def test_a_damaged_or_impossible_note_changes_no_fingerprint(damage, tmp_path, monkeypatch):
-    expected = source.hash_codes(map(source.code, sorted(source.counted("methods.moon"))))
+    expected = source.fingerprint("methods.moon")
     (tmp_path / "caches").write_text("no folder") if damage is None else None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     forget()
@@ -226,7 +217,6 @@ def test_the_ranges_of_hyper_parameters_count_if_the_file_reads_them(package):
 
 
 def slowly(*edits: tuple) -> list:
-    """Edits of slow tests."""
     return [pytest.param(*edit, marks=pytest.mark.slow) for edit in edits]
 
 
@@ -270,7 +260,6 @@ def drawn() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def drawn_before() -> dict[str, str]:
-    """The fingerprints of the products of the package that is copied."""
     return drawn()
 
 
@@ -279,6 +268,8 @@ def drawn_before() -> dict[str, str]:
     [
         ("report/partitions", "LARGEST = 60", "LARGEST = 61", {"figure4"}),
         ("analysis/verdicts", "LEVEL = 0.05", "LEVEL = 0.01", OF_VERDICTS),
+        ("engine/samples", "CHUNK = 64", "CHUNK = 65", set()),  # it draws nothing
+        ("store/tables", "isfinite", "isnan", set()),
         *slowly(
             (f"{REPORT}/table1", "- table[", "+ table[", {"table1", "table1_epochs"}),
             ("report/ablation", ":.1f}", ":.2f}", COMPARED),
@@ -290,17 +281,6 @@ def drawn_before() -> dict[str, str]:
 def test_code_counts_for_the_products_that_it_draws(drawn_before, package, module, old, new, who):
     edit_all(package, [(module, old, new)])
     assert changed(drawn_before, drawn()) == who
-
-
-def test_code_that_draws_nothing_and_docstrings_do_not_count_for_products(drawn_before, package):
-    documented = [
-        ("report/partitions", "The number of samples by client and class"),
-        ("analysis/scores", "Return the mean; missing if any value is missing."),
-        ("report/_formats", "Write the product to each path"),
-    ]
-    edits = [("engine/samples", "CHUNK = 64", "CHUNK = 65"), ("store/tables", "isfinite", "isnan")]
-    edit_all(package, edits + [(*one, "Something else") for one in documented])
-    assert changed(drawn_before, drawn()) == set()
 
 
 def test_a_summary_is_the_first_paragraph_on_one_line(package):
@@ -321,21 +301,16 @@ def test_what_a_product_is_drawn_from_is_read_without_importing():
     assert source.parameters("report.sweep", "draw") == (["study", "scale"], None)
 
 
-def test_the_text_of_a_warning_makes_no_saliency_stale(package):
-    encoded = fingerprints("saliency")
-    texts = ("their pretraining diverged", "of all weight is with", "is 0 for every client")
-    edit_all(package, [("stages/saliency", old, "something else") for old in texts])
-    assert changed(encoded, fingerprints("saliency")) == set()
-    edit_all(package, [("stages/saliency", "weights / weights.sum()", "weights * weights.sum()")])
-    assert changed(encoded, fingerprints("saliency")) == set(METHODS)
-
-
 def test_stages_before_the_training_do_not_depend_on_the_method(package):
     for stage in ("pretrain", "saliency", "latents"):
         assert len(set(fingerprints(stage).values())) == 1
     encoded = fingerprints("saliency")
-    edit_all(package, [("methods/fedsls", "0.5", "0.6")])
+    texts = ("their pretraining diverged", "of all weight is with", "is 0 for every client")
+    edits = [("stages/saliency", old, "something else") for old in texts]
+    edit_all(package, [*edits, ("methods/fedsls", "0.5", "0.6")])
     assert changed(encoded, fingerprints("saliency")) == set()
+    edit_all(package, [("stages/saliency", "weights / weights.sum()", "weights * weights.sum()")])
+    assert changed(encoded, fingerprints("saliency")) == set(METHODS)
 
 
 def test_imports_inside_functions_are_followed():
@@ -389,6 +364,20 @@ def test_neither_the_grid_nor_the_sources_import_torch():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("age", [0, 3600])
+def test_a_new_file_is_at_once_a_name_of_its_registry(age, tmp_path, monkeypatch):
+    """Also in a folder that was read before, whether or not it changed a moment ago."""
+    monkeypatch.setattr(places, "PACKAGE", tmp_path)
+    (tmp_path / "methods").mkdir()
+    (tmp_path / "methods/first.py").touch()
+    changed = time.time() - age
+    os.utime(tmp_path / "methods", (changed, changed))
+    assert registered("methods") == registered("methods") == ["first"]
+    (tmp_path / "methods/second.py").touch()
+    assert registered("methods") == ["first", "second"]
+    assert registered("nothing") == []
 
 
 # --- the grid --------------------------------------------------------------------------------
@@ -452,10 +441,9 @@ def test_hyper_parameters_are_the_files_then_tuned_then_the_variants():
     made = small()
     assert made.method("fedprox", "synthetic") == {"fedprox": {"mu": 0.01}}
     assert made.method("fedprox", "digits") == {"fedprox": {"mu": 0.5}}
-    assert made.method("prox+decorr", "digits") == {
-        "fedprox": {"mu": 1},
-        "feddecorr": {"beta": 0.1, "scale": "code"},
-    }
+    run = made.resolve(made.runs("study", "quick", "main")[-1])
+    assert run["method"] == {"fedprox": {"mu": 1}, "feddecorr": {"beta": 0.1, "scale": "code"}}
+    assert (run["seed"], run["name"]["seed"], run["name"]["method"]) == (1, 1, "prox+decorr")
 
 
 @pytest.mark.parametrize(
@@ -479,12 +467,6 @@ def test_protocols_of_the_configuration_can_be_run():
     made = small(config)
     run = made.runs("study", "quick", "main")[0]
     assert made.resolve(run)["protocol"]["rounds"] == 2
-
-
-def test_a_resolved_run_says_what_its_names_stand_for():
-    made = small().resolve(small().runs("study", "quick", "main")[-1])
-    assert made["method"] == {"fedprox": {"mu": 1}, "feddecorr": {"beta": 0.1, "scale": "code"}}
-    assert (made["seed"], made["name"]["seed"], made["name"]["method"]) == (1, 1, "prox+decorr")
 
 
 WRONG = [  # values of the study by their paths
@@ -527,19 +509,6 @@ def test_every_kind_of_source_may_be_asked_for():
         small(**{FROM: {"runs": f"{kind}/main"}})
     quick = SMALL["scales"]["quick"] | {"costs": {}}
     small(**{FROM: {"runs": "costs"}, "scales.quick": quick})
-
-
-LOST = [("costs", "resources"), ("fidelity", "figure5")]
-
-
-@pytest.mark.parametrize(("lost", "product"), LOST)
-def test_a_product_of_an_experiment_that_a_scale_lacks_is_refused(lost, product):
-    study = copy.deepcopy(STUDIES["fedsls"])
-    del study["scales"]["quick"][lost]
-    made = Grid({"fedsls": study})
-    assert product not in made.products("fedsls", "quick")
-    with pytest.raises(UsageError, match=f"{product} of fedsls is not drawn at the quick scale"):
-        made.check_product("fedsls", "quick", product)
 
 
 OF_EXPERIMENTS = {"figure3", "figure5", "resources"}
@@ -634,26 +603,19 @@ def test_neutral_values_are_in_range():
     check_study(**PROTOCOL)
 
 
+OUT_OF_RANGE = {
+    **{"clients": [0, 2.5, "ten"], "participation": [0, 1.1], "rounds": [0, 3.0, True]},
+    **{"local": [0], "local_unit": ["rounds"], "batch": [0], "lr_decay": [1.5]},
+    **{"lr": [0, "fast", float("inf"), 10**400], "momentum": [1, -0.1], "weight_decay": [-1]},
+    **{"beta1": [1], "beta2": [1], "precision": ["fp16"], "evaluate_every": [0], "tail": [0]},
+    **{"pretrain_epochs": [-1], "autoencoder_fit": [-0.1, 1, "good"], "recipe": ["shards"]},
+    **{"by_method": [{"fedavg": {"lr": "x"}}, {"sgdm": {"clip": -1}}], "model": [18]},
+    **{"augment": [["mixup"], ["crop", "crop"]], "weights": [None]},
+}
+
+
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("clients", 0), ("clients", 2.5), ("clients", "ten"), ("participation", 0)),
-        *(("participation", 1.1), ("rounds", 0), ("local", 0), ("batch", 0), ("lr", 0)),
-        *(("lr", "fast"), ("lr_decay", 1.5), ("momentum", 1), ("momentum", -0.1)),
-        *(("weight_decay", -1), ("recipe", "shards"), ("local_unit", "rounds")),
-        *(
-            ("beta1", 1),
-            ("beta2", 1),
-            ("precision", "fp16"),
-            ("evaluate_every", 0),
-            ("tail", 0),
-            ("pretrain_epochs", -1),
-        ),
-        *(("autoencoder_fit", -0.1), ("autoencoder_fit", 1), ("autoencoder_fit", "good")),
-        *(("rounds", 3.0), ("rounds", True), ("lr", float("inf")), ("lr", 10**400)),
-        *(("by_method", {"fedavg": {"lr": "x"}}), ("by_method", {"sgdm": {"clip": -1}})),
-        *(("augment", ["mixup"]), ("augment", ["crop", "crop"]), ("model", 18), ("weights", None)),
-    ],
+    ("key", "value"), [(key, value) for key, values in OUT_OF_RANGE.items() for value in values]
 )
 def test_a_value_out_of_range_is_named(key, value):
     with pytest.raises(UsageError, match=rf"study.yaml: protocols.base.{key}"):

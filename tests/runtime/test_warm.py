@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fedgrid.runtime import warm
@@ -71,7 +72,6 @@ def owner(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, owner) -> Path:
-    """A folder with the entry point, and a keeper that is ready."""
     place = tmp_path_factory.mktemp("warm")
     (place / "entry.py").write_text(ENTRY)
     started(place, owner)
@@ -117,13 +117,10 @@ def begin(place: Path, owner) -> tuple[subprocess.Popen, int]:
 
 def gone(pid: int) -> bool:
     """Whether a process ends within a minute."""
-    for _ in range(600):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
+    deadline = time.monotonic() + 60
+    while psutil.pid_exists(pid) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return False
+    return not psutil.pid_exists(pid)
 
 
 def test_a_job_gets_its_arguments_folder_environment_and_streams(place, owner):
@@ -165,7 +162,7 @@ def test_a_killed_job_does_not_live_on_in_its_child(place, owner):
 
 def test_a_signal_to_all_processes_of_a_slurm_job_leaves_the_keeper(place, owner):
     job, child = begin(place, owner)
-    os.kill(int(Path(f"/proc/{child}/stat").read_text().split()[3]), signal.SIGTERM)
+    os.kill(psutil.Process(child).ppid(), signal.SIGTERM)
     assert run(place, owner).stdout.startswith("True")
     job.kill()
     job.wait(60)
@@ -176,7 +173,7 @@ def test_a_job_of_a_killed_keeper_says_so(place):
     with subprocess.Popen(["sleep", "100"]) as owner:
         started(place, owner)
         job, child = begin(place, owner)
-        os.kill(int(Path(f"/proc/{child}/stat").read_text().split()[3]), signal.SIGKILL)
+        os.kill(psutil.Process(child).ppid(), signal.SIGKILL)
         assert job.wait(60) == 1
         assert gone(child)
         owner.kill()
@@ -187,7 +184,7 @@ def test_a_keeper_ends_with_its_owner_but_not_before_its_jobs(place):
     with subprocess.Popen(["sleep", "100"]) as owner:
         started(place, owner)
         job, child = begin(place, owner)
-        keeper = int(Path(f"/proc/{child}/stat").read_text().split()[3])
+        keeper = psutil.Process(child).ppid()
         owner.kill()
     time.sleep(0.5)
     assert job.poll() is None

@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 import tarfile
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,34 +19,11 @@ from fedgrid.study import reading
 from fedgrid.study.grid import Grid
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT))
+from tests.benchmarks import __main__ as benchmarks  # noqa: E402
+from tests.benchmarks import gpu, many_runs, population  # noqa: E402
+
 OPTIONS = ["--workloads", "E", "--peers", "plain", "tensors", "--repeats", "1", "--rounds", "2"]
-
-
-@pytest.fixture
-def benchmarks(monkeypatch):
-    """The package, which is run from the repository's root."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    from tests.benchmarks import __main__ as benchmarks
-
-    return benchmarks
-
-
-@pytest.fixture
-def population(benchmarks):
-    """The script that measures populations."""
-    return import_module("tests.benchmarks.population")
-
-
-@pytest.fixture
-def many_runs(benchmarks):
-    """The script that measures grids of many runs."""
-    return import_module("tests.benchmarks.many_runs")
-
-
-@pytest.fixture
-def gpu(benchmarks):
-    """The script that measures what a GPU does with compiled local steps."""
-    return import_module("tests.benchmarks.gpu")
 
 
 def run_module(name: str, *options: str) -> str:
@@ -87,9 +63,7 @@ def test_the_code_for_a_gpu_is_written_without_one():
 @pytest.mark.parametrize(  # the round that is compared, or those measured
     "cheated", [1, pytest.param(2, marks=pytest.mark.exhaustive)]
 )
-def test_who_computes_something_else_does_not_count(
-    cheated, benchmarks, monkeypatch, tmp_path, capsys
-):
+def test_who_computes_something_else_does_not_count(cheated, monkeypatch, tmp_path, capsys):
     play = benchmarks.measure.Contestant.play
 
     def cheat(contestant, rounds):
@@ -106,9 +80,7 @@ def test_who_computes_something_else_does_not_count(
 
 
 @pytest.mark.parametrize(("last", "counts"), [(0.9, True), (0.8, False)])
-def test_a_grid_that_ends_elsewhere_in_a_repeat_does_not_count(
-    last, counts, benchmarks, monkeypatch
-):
+def test_a_grid_that_ends_elsewhere_in_a_repeat_does_not_count(last, counts, monkeypatch):
     ends = iter([0.9, 0.9, 0.9, last])
 
     def played(cores):
@@ -120,7 +92,7 @@ def test_a_grid_that_ends_elsewhere_in_a_repeat_does_not_count(
     assert [row["counts"] for row in rows] == [True, counts]
 
 
-def test_all_contestants_share_one_gpu(benchmarks, monkeypatch, tmp_path):
+def test_all_contestants_share_one_gpu(monkeypatch, tmp_path):
     """Each would wait for the others' end, if each took a GPU for itself."""
     claimed = []
     monkeypatch.setattr(benchmarks.gpus, "claim", claimed.append)
@@ -130,7 +102,7 @@ def test_all_contestants_share_one_gpu(benchmarks, monkeypatch, tmp_path):
     assert claimed == [0]
 
 
-def test_the_distance_is_relative_to_the_way_from_the_start(benchmarks):
+def test_the_distance_is_relative_to_the_way_from_the_start():
     initial = {"a": torch.zeros(2), "b.running_mean": torch.zeros(1)}
     base = {"a": torch.tensor([3.0, 4.0]), "b.running_mean": torch.ones(1)}
     far = benchmarks.compare.distance(base | {"a": torch.tensor([3.0, 5.0])}, base, initial)
@@ -143,30 +115,28 @@ def test_the_distance_is_relative_to_the_way_from_the_start(benchmarks):
     ("end", "done"),
     [([5.0, 0.0], True), ([-4.0, 3.0], True), ([0.0, 0.0], False), ([30.0, 40.0], False)],
 )
-def test_measured_rounds_are_done_if_they_lead_far_enough_wherever_rounding_leads(
-    end, done, benchmarks
-):
+def test_measured_rounds_are_done_if_they_lead_far_enough_wherever_rounding_leads(end, done):
     initial, base, state = ({"a": torch.tensor(a)} for a in ([0.0, 0.0], [3.0, 4.0], end))
     assert benchmarks.compare.is_done(state, base, initial) is done
     assert benchmarks.compare.is_done(state, base, None) is done  # as for an encoder's result
 
 
 @pytest.mark.parametrize("method", ["fedprox", "scaffold"])
-def test_everything_that_grows_with_the_clients_is_measured(method, population):
+def test_everything_that_grows_with_the_clients_is_measured(method):
     asked = population.parser().parse_args(["--method", method, "--batches", "continued"])
     found = population.measured(30, 10, asked)
     assert [*found] == [*population.COLUMNS]
     assert all(value > 0 for value in found.values())
 
 
-def test_the_slope_of_a_square_is_two(population):
+def test_the_slope_of_a_square_is_two():
     rows = {n: dict.fromkeys(population.COLUMNS, n**2) for n in (100, 1000, 10_000)}
     assert [line.split() for line in population.slopes(rows)] == [
         ["slope", "to", power, *["2.00"] * len(population.COLUMNS)] for power in ("1e3", "1e4")
     ]
 
 
-def test_the_study_of_many_runs_has_so_many(many_runs, tmp_path):
+def test_the_study_of_many_runs_has_so_many(tmp_path):
     (tmp_path / "workflow/studies").mkdir(parents=True)
     many_runs.write_study(tmp_path, 300)
     about = reading.read_study(tmp_path / "workflow/studies/many.yaml")
@@ -174,7 +144,7 @@ def test_the_study_of_many_runs_has_so_many(many_runs, tmp_path):
     assert len(grid.runs("many", "quick", "table1")) == 300
 
 
-def test_the_files_of_a_run_that_was_not_trained_have_its_name(many_runs, tmp_path):
+def test_the_files_of_a_run_that_was_not_trained_have_its_name(tmp_path):
     summary = tmp_path / "summary.json"
     summary.write_text(json.dumps({"run": {"name": {}, "method": {"fedprox": {}}}}))
     run = json.loads(many_runs.renamed(summary, "fedprox-mu0.5"))["run"]
@@ -188,7 +158,6 @@ ON_GPU = ROOT / "tests/engine/test_gpu.py"
 
 
 def scripted(*arguments, **variables) -> str:
-    """What the script prints."""
     command = ["bash", str(SCRIPT), *map(str, arguments)]
     return subprocess.check_output(command, env=os.environ | variables, text=True)
 
@@ -199,7 +168,7 @@ def parts() -> dict[str, tuple[int, list[str]]]:
     return {name: (int(seconds), command) for seconds, name, *command in lines}
 
 
-def test_every_part_for_a_gpu_is_a_command_that_there_is(benchmarks, gpu):
+def test_every_part_for_a_gpu_is_a_command_that_there_is():
     parsers = {"tests.benchmarks": benchmarks.parser(), "tests.benchmarks.gpu": gpu.parser()}
     for _, (_, module, name, *arguments) in parts().values():
         assert module == "-m"
@@ -212,12 +181,12 @@ def test_every_part_for_a_gpu_is_a_command_that_there_is(benchmarks, gpu):
             assert all(word in ON_GPU.read_text() + "stacked" for word in words)
 
 
-def test_all_ways_to_measure_a_gpu_are_parts(gpu):
+def test_all_ways_to_measure_a_gpu_are_parts():
     called = {command[3:][2] for _, command in parts().values() if command[2].endswith("gpu")}
     assert called == gpu.WAYS.keys() - {"served"}  # which is called by `shared`
 
 
-def test_what_is_compiled_beforehand_is_what_the_benchmark_compiles(benchmarks, gpu):
+def test_what_is_compiled_beforehand_is_what_the_benchmark_compiles():
     rows = []
     for name in "ACDE":
         asked = benchmarks.parser().parse_args(parts()[f"bench-{name}"][1][3:])
@@ -263,7 +232,7 @@ def test_a_machine_that_has_only_python3_uses_it():
     "way",
     ["cell", "resumed", "evaluation", "profile", pytest.param("shared", marks=pytest.mark.slow)],
 )
-def test_what_is_measured_on_a_gpu_is_measured_on_a_cpu_to_try_it(way, gpu, capfd):
+def test_what_is_measured_on_a_gpu_is_measured_on_a_cpu_to_try_it(way, capfd):
     options = "--small --device cpu --compile off --rounds 2 --runs 1 2"
     gpu.main([way, *options.split()])
     said = capfd.readouterr().out
@@ -273,23 +242,21 @@ def test_what_is_measured_on_a_gpu_is_measured_on_a_cpu_to_try_it(way, gpu, capf
         assert {json.loads(line)["way"] for line in said.splitlines()} == {way}
 
 
-def test_a_cpu_leaves_checks_for_later_where_waits_are_counted(gpu, capsys):
+def test_a_cpu_leaves_checks_for_later_where_waits_are_counted(capsys):
     with pytest.raises(SystemExit) as end:
         gpu.main(["waits", "--small", "--device", "cpu"])
     assert end.value.code == 0
     assert json.loads(capsys.readouterr().out)["waits"] == 0
 
 
-def test_a_machine_without_nvidia_s_mps_says_so(gpu, monkeypatch):
+def test_a_machine_without_nvidia_s_mps_says_so(monkeypatch):
     monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match="no nvidia-cuda-mps-control"):
         gpu.main(["shared", "--mps", "--small", "--device", "cpu"])
 
 
 @pytest.mark.slow
-def test_rows_that_are_not_compared_in_float64_are_judged_by_their_way(
-    benchmarks, monkeypatch, tmp_path
-):
+def test_rows_that_are_not_compared_in_float64_are_judged_by_their_way(monkeypatch, tmp_path):
     monkeypatch.setitem(benchmarks.workloads.WORKLOADS["E"], "judged", "fp64")
     monkeypatch.setattr(benchmarks, "repeated", None)
     options = [*OPTIONS, "--out", str(tmp_path), "--without-fp64"]

@@ -49,7 +49,6 @@ def first(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def second(first, tmp_path) -> Path:
-    """Another checkout."""
     return copied(tmp_path)
 
 

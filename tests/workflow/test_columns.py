@@ -12,7 +12,6 @@ import made
 from conftest import copied, methods
 from dictionary import ABOUT, ANYWHERE, FILES, header, hooks, unknown
 from fedgrid.commands import collect, draw
-from fedgrid.method import Method
 from fedgrid.report import clients
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import listed, registered
@@ -186,13 +185,9 @@ def new_runs(grid: Grid, study: str, every: bool, seen: set) -> list[str]:
 def marks_of_columns(grid: Grid, run: dict) -> set:
     """What a run's protocol measures, and the files of its method that add columns."""
     protocol, parts = grid.protocol(run["protocol"]), grid.method(run["method"], run["dataset"])
-    adding = {file for file, given in parts.items() if adds_columns(methods(file, **given))}
+    made = {file: methods(file, **given) for file, given in parts.items()}
+    adding = {f for f, one in made.items() if one.observe or one.evaluate or one.evaluate_server}
     return {repr([protocol[field] for field in MEASURED]), *adding}
-
-
-def adds_columns(method: Method) -> bool:
-    """Whether a method's runs have columns that FedAvg's do not have."""
-    return bool(method.observe or method.evaluate or method.evaluate_server)
 
 
 def smallest_tables(studies: dict[str, dict]) -> dict[str, list[str]]:
@@ -200,18 +195,14 @@ def smallest_tables(studies: dict[str, dict]) -> dict[str, list[str]]:
     found: dict[str, tuple[int, str, str]] = {}
     for study in studies:
         grid = Grid(studies, asked(study))
-        for text in [t for n in grid.products(study, "quick") for t in sources(grid, study, n)]:
+        drawn = [grid.sources(study, "quick", one) for one in grid.products(study, "quick")]
+        for text in [text for sources in drawn for text in sources.values()]:
             kind, _, of = text.partition("/")
             runs = grid.runs(study, "quick", of) if kind in COLLECTED else ()
             mark, place = (kind, f"seed=0/{text}") if kind in COLLECTED else (text, text)
             path = f"results/studies/{study}/quick/{place}.csv"
             found[mark] = min(found.get(mark, (len(runs), study, path)), (len(runs), study, path))
     return {study: [path for _, of, path in found.values() if of == study] for study in studies}
-
-
-def sources(grid: Grid, study: str, product: str) -> list[str]:
-    """What a product is drawn from, such as `runs/table1`."""
-    return [*grid.sources(study, "quick", product).values()]
 
 
 def new_products(grid: Grid, study: str, seen: set) -> list[str]:

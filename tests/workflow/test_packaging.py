@@ -65,12 +65,10 @@ def test_a_commit_is_checked_by_the_commands_of_make_lint():
 
 
 def named_arrows(names: dict[str, str], arrows: list[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The arrows of a graph between the names of its nodes."""
     return {(names[start], names[end]) for start, end in arrows}
 
 
 def drawn_arrows() -> set[tuple[str, str]]:
-    """The arrows of the graph in the documentation."""
     text = unescape(GRAPH.read_text())
     names = dict(re.findall(r"<title>(\d+)</title>.*?<text[^>]*>(\w+)</text>", text, re.DOTALL))
     return named_arrows(names, re.findall(r"<title>(\d+)->(\d+)</title>", text))

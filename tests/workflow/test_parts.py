@@ -45,7 +45,6 @@ def test_renaming_a_protocol_trains_nothing(project):
 
 
 def rows(project: Path) -> list[dict]:
-    """The rows of the table."""
     with (project / TABLE).open() as file:
         return list(csv.DictReader(file))
 

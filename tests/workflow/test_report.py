@@ -29,7 +29,6 @@ const pause = () => new Promise(done => setTimeout(done, 150));
 async function visit() {
     await pause();
     seen.start = document.body.innerText;
-    seen.wide = [document.documentElement.scrollWidth, innerWidth];
     for (const name of Object.keys(categories)) {
         app.setView({navbarMode: "menu"});
         await pause();

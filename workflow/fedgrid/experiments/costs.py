@@ -41,7 +41,6 @@ class Measured(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
-    """Run the command."""
     parser = add_machine(cli.parser(__doc__))
     parser.add_argument("setting", help="model, dataset, images and chunk as JSON")
     parser.add_argument("--out", type=Path, required=True)
@@ -56,7 +55,6 @@ def main(arguments: list[str] | None = None) -> records.Work:
 
 
 def read(text: str) -> dict:
-    """Return the setting in a JSON text, checked."""
     try:
         setting = dict(json.loads(text))
     except (ValueError, TypeError) as problem:
@@ -249,7 +247,6 @@ class Process:
         self.before = self.mark()
 
     def mark(self) -> int:
-        """Return the high-water mark in bytes."""
         if self.exact:
             line = next(s for s in STATUS.read_text().splitlines() if s.startswith("VmHWM"))
             return int(line.split()[1]) * 1024
@@ -260,7 +257,6 @@ class Process:
         return highest if sys.platform == "darwin" else highest * 1024
 
     def above(self) -> int:
-        """Return the peak in bytes."""
         return self.mark() - self.before
 
 

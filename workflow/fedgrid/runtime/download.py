@@ -6,7 +6,6 @@ would restart an interrupted download of gigabytes, so it is not used.
 
 import hashlib
 import logging
-import os
 import re
 import time
 from collections.abc import Iterable
@@ -40,8 +39,7 @@ def fetch(url: str, path: Path, checksum: str, mirrors: Iterable[str] = ()) -> P
         try:
             with files.alone(path):
                 if not path.exists():  # no other process has finished it meanwhile
-                    _download_from_any([url, *mirrors], path, checksum)
-                    return path
+                    return _download_from_any([url, *mirrors], path, checksum)
         except OSError as problem:
             raise _unobtainable(url, path, checksum, problem) from problem
     with path.open("rb") as file:
@@ -63,7 +61,7 @@ def verify(file: Any, checksum: str, path: Path | str) -> None:
         )
 
 
-def _download_from_any(urls: list[str], path: Path, checksum: str) -> None:
+def _download_from_any(urls: list[str], path: Path, checksum: str) -> Path:
     failures = []
     for url in urls:
         try:
@@ -73,7 +71,7 @@ def _download_from_any(urls: list[str], path: Path, checksum: str) -> None:
     raise failures[0]
 
 
-def _download(url: str, path: Path, checksum: str) -> None:
+def _download(url: str, path: Path, checksum: str) -> Path:
     part = path.with_name(path.name + ".part")
     try:
         _persist(url, part)
@@ -85,7 +83,7 @@ def _download(url: str, path: Path, checksum: str) -> None:
     except UsageError as problem:
         part.unlink()
         raise UsageError(f"{problem}; the download for {path} was discarded, try again") from None
-    os.replace(part, path)
+    return part.replace(path)
 
 
 def _persist(url: str, part: Path) -> None:

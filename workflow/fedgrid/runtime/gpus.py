@@ -56,9 +56,8 @@ def gpus() -> dict[str, int]:
     """
     if text := os.environ.get("FEDGRID_GPUS"):
         try:
-            return {
-                name: int(size) for name, _, size in (g.partition(":") for g in text.split(","))
-            }
+            pairs = (one.partition(":") for one in text.split(","))
+            return {name: int(size) for name, _, size in pairs}
         except ValueError:
             raise UsageError(f"FEDGRID_GPUS is `{text}`, not like 0:80,1:80") from None
     with suppress(pynvml.NVMLError):  # without a driver
@@ -74,43 +73,36 @@ def gpus() -> dict[str, int]:
 def first_free(there: dict[str, int], gigabytes: int) -> str | None:
     """Lock the fullest GPU that has enough room, so that empty GPUs stay free; its name."""
     for name in sorted(there, key=lambda name: count_free(name, there[name])):
-        if lock(name, there[name], gigabytes or there[name]):
+        wanted = gigabytes or there[name]
+        taken = take(name, there[name], wanted)
+        if len(taken) == wanted:
+            _held.extend(taken)
             return name
+        release(taken)
     return None
-
-
-def locks(name: str, size: int) -> list[FileLock]:
-    """Return the locks of a GPU, one for each gigabyte, in a folder of this user."""
-    folder = Path(tempfile.gettempdir()) / f"fedgrid-gpus-{getpass.getuser()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return [FileLock(folder / f"{name}-{byte}.lock") for byte in range(size)]
 
 
 def count_free(name: str, size: int) -> int:
     taken = take(name, size, size)
-    for one in taken:
-        one.release()
+    release(taken)
     return len(taken)
 
 
-def lock(name: str, size: int, wanted: int) -> bool:
-    """Lock `wanted` gigabytes of a GPU, or none; whether that succeeded."""
-    taken = take(name, size, wanted)
-    if len(taken) == wanted:
-        _held.extend(taken)
-        return True
-    for one in taken:
-        one.release()
-    return False
-
-
 def take(name: str, size: int, most: int) -> list[FileLock]:
-    """Lock up to `most` gigabytes of a GPU that are free, and return the locks."""
+    """Lock up to `most` gigabytes of a GPU that are free; the locks' files are this user's."""
+    folder = Path(tempfile.gettempdir()) / f"fedgrid-gpus-{getpass.getuser()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
     taken: list[FileLock] = []
-    for one in locks(name, size):
+    for byte in range(size):
+        one = FileLock(folder / f"{name}-{byte}.lock")
         with suppress(Timeout):
             one.acquire(timeout=0)
             taken.append(one)
         if len(taken) == most:
             break
     return taken
+
+
+def release(taken: list[FileLock]) -> None:
+    for one in taken:
+        one.release()

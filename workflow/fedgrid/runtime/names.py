@@ -98,11 +98,9 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
         return name
     among = sorted(among)
     near = nearest(shown(name), among)
-    said = (
-        f"did you mean {' or '.join(near)}?"
-        if near
-        else f"the choices are {list_some(among) or 'none'}"
-    )
+    said = f"the choices are {list_some(among) or 'none'}"
+    if near:
+        said = f"did you mean {' or '.join(near)}?"
     sentence = f"no {kind} is called `{shown(name)}`: {said}"
     raise UsageError(sentence, key=kind, value=name, choices=among)
 

@@ -23,18 +23,14 @@ def find_noted(path: Path, key: str, form: str, find: Callable[[], str]) -> str:
 
     A value of another form is damaged, and does not count.
     """
-    value = read_note(path).get(key, "")
+    value = ""
+    with suppress(OSError, ValueError):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        noted = dict(line.split(" ", 1) for line in lines if " " in line)  # later lines count
+        value = noted.get(key, "")
     if not re.fullmatch(form, value):
         add_to_note(path, key, value := find())
     return value
-
-
-def read_note(path: Path) -> dict[str, str]:
-    """Return the values of a note by their key; none if it does not exist. Later lines count."""
-    with suppress(OSError, ValueError):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return dict(line.split(" ", 1) for line in lines if " " in line)
-    return {}
 
 
 def add_to_note(path: Path, key: str, value: str) -> None:

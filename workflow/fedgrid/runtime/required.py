@@ -15,7 +15,6 @@ PROJECT = PACKAGE.parents[1] / "pyproject.toml"  # of a clone; an installed pack
 
 
 def refuse_old_packages() -> None:
-    """Raise UsageError if an installed package is not of a version that fedgrid works with."""
     if sentence := describe_old_packages():
         raise UsageError(sentence)
 

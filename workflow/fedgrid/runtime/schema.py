@@ -18,6 +18,7 @@ from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.validators import extend
 
 from fedgrid.runtime.code import source
+from fedgrid.runtime.code.contract import number
 from fedgrid.runtime.names import UsageError, known, listed, shown
 from fedgrid.runtime.plain_yaml import load_yaml
 
@@ -34,12 +35,9 @@ def check_schema(
         where = write_place(error.absolute_path)
         place = f"{name}: {where}" if where else name
         choices = [*map(str, error.validator_value)] if error.validator == "enum" else ()
+        said = f"{place}: {describe_error(error)}"
         raise UsageError(
-            f"{place}: {describe_error(error)}",
-            where=place,
-            key=error.validator,
-            value=error.instance,
-            choices=choices,
+            said, where=place, key=error.validator, value=error.instance, choices=choices
         )
 
 
@@ -52,21 +50,14 @@ def write_place(path: Iterable[str | int]) -> str:
     return ": ".join(parts)
 
 
-def is_number(checker: Any, value: Any) -> bool:
-    """Whether a value is a number that is finite as a float; True is none."""
-    try:
-        return type(value) in (int, float) and math.isfinite(float(value))
-    except OverflowError:  # a whole number that is too large
-        return False
-
-
-STRICT = {"number": is_number, "integer": lambda checker, value: type(value) is int}
-STRICT["array"] = lambda checker, value: isinstance(value, list | tuple)
-STRICT["tuple"] = lambda checker, value: isinstance(value, tuple)
-Validator = extend(
-    Draft202012Validator,
-    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(STRICT),
-)
+STRICT = {
+    "number": lambda checker, value: number(value),
+    "integer": lambda checker, value: type(value) is int,
+    "array": lambda checker, value: isinstance(value, list | tuple),
+    "tuple": lambda checker, value: isinstance(value, tuple),
+}
+CHECKER = Draft202012Validator.TYPE_CHECKER.redefine_many(STRICT)
+Validator = extend(Draft202012Validator, type_checker=CHECKER)
 
 
 @cache  # a study with sweeps checks thousands of protocols

@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
-    """Run the command."""
     parser = cli.device(setting_parser(__doc__, "originals, weights"))
     parser.add_argument("--encoder", required=True, help=", ".join(ENCODERS))
     parser.add_argument("--seed", type=int, default=0, help="of weights and batches (default: 0)")
@@ -67,7 +66,6 @@ def encode(
     device: str,
     threads: int,
 ) -> None:
-    """Encode all images and write their maps."""
     import numpy as np
 
     from fedgrid.engine.device import prepare
@@ -93,7 +91,6 @@ def saliency(setting: dict, drawn: Originals, weights: Path | None, seed: int) -
 
 
 def untrained(setting: dict, drawn: Originals, weights: Path | None, seed: int) -> Encoded:
-    """Return the maps of `saliency` of a model with random weights."""
     return saliency(setting | {"weights": "none", "epochs": 0}, drawn, None, seed)
 
 

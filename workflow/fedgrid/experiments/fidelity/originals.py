@@ -42,7 +42,6 @@ def main(arguments: list[str] | None = None) -> records.Work:
 
 
 def draw(setting: dict, paths: dict[str, Path]) -> Originals:
-    """Return the images of all datasets, as arrays."""
     import numpy as np
     import torch
 

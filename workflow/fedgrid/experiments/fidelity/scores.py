@@ -100,7 +100,6 @@ def layers(setting: dict) -> list[tuple[str, str, int]]:
 
 def read_maps(path: Path, layer: str, shape: tuple[int, ...]):
     """Return maps (n, size, size) uint8; UsageError if their shape is not the originals'."""
-
     maps = array_files.read_arrays(path, layer)[layer]
     if (str(maps.dtype), maps.shape) != ("uint8", shape):
         raise UsageError(f"{path}: {layer} is {maps.dtype} {maps.shape}, not uint8 {shape}")

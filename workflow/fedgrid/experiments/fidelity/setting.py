@@ -60,7 +60,6 @@ def setting_parser(description: str, *inputs: str) -> argparse.ArgumentParser:
 
 
 def read_setting(text: str) -> dict[str, Any]:
-    """Return the setting in a JSON text, checked."""
     try:
         setting = json.loads(text)
     except json.JSONDecodeError as problem:
@@ -70,7 +69,6 @@ def read_setting(text: str) -> dict[str, Any]:
 
 
 def check_setting(setting: dict[str, Any]) -> None:
-    """Raise a UsageError for a setting that breaks its schema, or with an unknown name."""
     check_schema("the setting", setting, "study", "fidelity")
     check_counts(setting)
     check_names(setting)
@@ -118,7 +116,6 @@ def has_published(setting: dict[str, Any], network: str) -> bool:
 
 def read_originals(path: Path, setting: dict[str, Any]) -> Originals:
     """Return the images of `originals.py`; UsageError if they do not fit the setting."""
-
     found = Originals(**array_files.read_arrays(path, *Originals._fields))
     shape = (sum(setting["images"].values()), 3, setting["size"], setting["size"])
     if found.images.shape != shape:

@@ -27,8 +27,11 @@ SCALED = "scaled"  # the normalisation of 8-bit images that needs no STATISTICS:
 
 
 def number(value: Any) -> bool:
-    """Whether `value` is a finite number; True does not count."""
-    return type(value) in (int, float) and math.isfinite(value)
+    """Whether `value` is a number that is finite as a float; True does not count."""
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # a whole number that is too large
+        return False
 
 
 INTERVAL = re.compile(r"([\[(])(\S+), (\S+)([\])])")

@@ -95,27 +95,24 @@ def checked(given: Any, of: str = "the configuration") -> dict[str, dict[str, An
             "write `datasets: {flowers: {folder: PATH}}`, or `dataset` for names of datasets"
         )
     for name, entry in (given or {}).items():
-        if not isinstance(entry, dict):
-            raise UsageError(
-                f"datasets.{name} of {of} is {shown(repr(entry))}, not an entry: write `{name}: "
-                f"{{folder: PATH}}` or `{name}: {{npz: PATH}}`",
-                where=of,
-            )
-        if name in registered("datasets"):
-            raise UsageError(
-                f"datasets.{name} of {of} has the name of the file datasets/{name}.py: give it "
-                "another name",
-                where=of,
-            )
-        kinds = [kind for kind in KINDS if kind in entry]
-        read = {option for kind in kinds for option in (kind, *KINDS[kind])}
-        if kinds and (unread := [key for key in entry if key not in read]):
-            raise UsageError(
-                f"datasets.{name} of {of} has `{shown(unread[0])}`, which is not read of a "
-                f"`{kinds[0]}`: remove it; the options are {', '.join(KINDS[kinds[0]])}",
-                where=of,
-            )
+        if said := describe_mistake(name, entry):
+            raise UsageError(f"datasets.{name} of {of} {said}", where=of)
     return dict(given or {})
+
+
+def describe_mistake(name: str, entry: Any) -> str:
+    """Return what is wrong with an entry, as the rest of a sentence; "" for a right one."""
+    if not isinstance(entry, dict):
+        said = f"is {shown(repr(entry))}, not an entry: write "
+        return f"{said}`{name}: {{folder: PATH}}` or `{name}: {{npz: PATH}}`"
+    if name in registered("datasets"):
+        return f"has the name of the file datasets/{name}.py: give it another name"
+    kinds = [kind for kind in KINDS if kind in entry]
+    read = {option for kind in kinds for option in (kind, *KINDS[kind])}
+    if kinds and (unread := [key for key in entry if key not in read]):
+        said = f"has `{shown(unread[0])}`, which is not read of a `{kinds[0]}`: remove it; "
+        return f"{said}the options are {', '.join(KINDS[kinds[0]])}"
+    return ""
 
 
 def give(config: dict[str, Any]) -> dict[str, Any]:

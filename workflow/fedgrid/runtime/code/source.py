@@ -19,7 +19,7 @@ from typing import Any
 from fedgrid.runtime import notes, places
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.code.bare import bare
-from fedgrid.runtime.hashes import hash_facts
+from fedgrid.runtime.hashes import hash_facts, hash_text
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.places import OWN, relative, roots
 
@@ -54,7 +54,7 @@ def is_own(module: str) -> bool:
 def data_of(dataset: str) -> dict[str, str]:
     """Return a hash of data of one's own as `data`: options and content; nothing of others."""
     module = f"datasets.{dataset}"
-    return {"data": hash_codes([code(module)])} if is_own(module) else {}
+    return {"data": hash_text(code(module))} if is_own(module) else {}
 
 
 def text(module: str) -> str:
@@ -203,7 +203,7 @@ def fingerprint(*modules: str) -> str:
 
     def find() -> str:
         every = frozenset().union(*(counted(module) for module in modules))
-        return hash_codes(map(code, sorted(every)))
+        return hash_text("\n".join(map(code, sorted(every))))
 
     return find_once("code", modules, "[0-9a-f]{12}", find)
 
@@ -216,7 +216,7 @@ def fingerprint_of_file(module: str) -> str:
     """
     folder, _, _ = module.partition(".")
     own = sorted(one for one in counted(module) if one.startswith(f"{folder}."))
-    return hash_codes(map(code, own))
+    return hash_text("\n".join(map(code, own)))
 
 
 def find_once(what: str, modules: Iterable[str], form: str, find: Callable[[], str]) -> str:
@@ -254,10 +254,6 @@ def _note() -> Path:
         digest.update(f"\n{relative(file)} {len(content)}\n".encode())
         digest.update(content)
     return notes.place_note(f"code-{digest.hexdigest()[:32]}.txt")
-
-
-def hash_codes(codes: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(codes).encode()).hexdigest()[:12]
 
 
 @cache

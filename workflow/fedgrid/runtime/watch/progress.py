@@ -15,7 +15,6 @@ log = logging.getLogger(__name__)
 
 
 def clock(seconds: float) -> str:
-    """Return seconds as hours, minutes and seconds."""
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 

@@ -82,7 +82,6 @@ def installed(package: str) -> bool:
 
 
 def add_option(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add the option that chooses trackers; they change no number."""
     parser.add_argument(
         "--track", nargs="+", default=[os.environ.get("FEDGRID_TRACK", NONE)], metavar="NAME",
         help=f"show the run while it goes on: {', '.join(trackers())} or none (default: none)",
@@ -91,7 +90,6 @@ def add_option(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def asked_for(options: argparse.Namespace, name: str) -> Asked:
-    """Return the trackers of `--track`."""
     names = chosen(options.track)
     check_installed(names)
     return Asked(names, options.results / "logs", name)
@@ -109,8 +107,3 @@ def numbers(row: dict[str, Any]) -> dict[str, float]:
     """Return the numbers of a row but its round, by column."""
     plain = {name: value for name, value in row.items() if isinstance(value, int | float)}
     return {name: float(value) for name, value in plain.items() if name != "round"}
-
-
-def next_round(rows: list[dict[str, Any]]) -> int:
-    """Return the first round that an evaluation after `rows` can have."""
-    return rows[-1]["round"] + 1 if rows else 0

@@ -17,7 +17,6 @@ RUNNING = "metrics.running.csv"
 
 
 def tracker(run: Run, rows: list[dict[str, Any]]) -> "Running":
-    """Return the file of a run, with the rows before the checkpoint."""
     return Running(run.out / RUNNING, rows)
 
 

@@ -18,7 +18,6 @@ SCORES = ("accuracy", "own_weighted")  # of a complete server's model, or of cli
 
 
 def tracker(run: Run, rows: list[dict[str, Any]]) -> "Recorded":
-    """Start or continue a run."""
     from mlflow import MlflowClient
 
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # training waits for them

@@ -17,7 +17,6 @@ log = logging.getLogger(__name__)
 
 
 def tracker(run: Run, rows: list[dict[str, Any]]) -> "Online":
-    """Start or continue a run."""
     import wandb
 
     run.logs.mkdir(parents=True, exist_ok=True)
