@@ -83,7 +83,7 @@ def test_every_stage_waits_for_its_inputs():
     runs, names = Runs(plan), wildcards(**run)
     inputs = runs.inputs("data", "partition", "weights", "needs")(names)
     assert {*inputs} == {"data", "partition", "weights", "latents"}
-    assert inputs["data"] == "results/data/cifar10/meta.json"
+    assert inputs["data"] == ["results/data/cifar10/meta.json"]
     assert inputs["weights"].flags == {"ancient": True}
     assert {*runs.inputs("data", "partition")(names)} == {"data", "partition"}
 
@@ -117,7 +117,7 @@ def test_a_run_of_two_names_waits_for_the_first():
     first = "results/runs/fedsls-quick/digits/dir0.1/fedavg/seed0/metrics.csv"
     assert runs.inputs(*find)(same)["first"] == first
     assert "first" not in runs.inputs(*find)(wildcards(**QUICK))
-    assert name_inputs(same, {"first": first, "data": "a/meta.json"}) == ["data=a"]
+    assert name_inputs(same, {"first": first, "data": ["a/meta.json"]}) == ["data=a"]
 
 
 @pytest.fixture
@@ -572,7 +572,7 @@ def test_the_plan_says_who_the_clients_are_and_refuses_merged_writers(tmp_path, 
 
     def ask(clients: int | str, held: str = "", **other) -> str:
         place = wildcards(**names | {"clients": clients, "held": held} | other)
-        assert Runs(plan_of(started)).inputs_of_partition(place)["data"].endswith("meta.json")
+        assert Runs(plan_of(started)).inputs_of_partition(place)["data"][0].endswith("meta.json")
         return said.pop() if said else ""
 
     assert "3597" in ask(3550)  # writers of the published files, which are not decoded

@@ -34,9 +34,8 @@ rule data:
         "data: {wildcards.dataset}"
     shell:
         'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid data {wildcards.dataset:q} --out {params.out:q} --log {log:q}" + (
-            " && touch {output:q}" if runs.has_storage else ""
-        )
+        " -m fedgrid data {wildcards.dataset:q} --out {params.out:q} --log {log:q}"
+        + (" && touch {output:q}" if runs.has_storage else "")
 
 
 rule weights:

@@ -80,20 +80,30 @@ class Runs:
     # -- inputs ----------------------------------------------------------------------------------
 
     @per_job
-    def inputs(self, *names: str, wildcards) -> dict[str, str]:
+    def inputs(self, *names: str, wildcards) -> dict[str, str | list[str]]:
         """Return a stage's inputs by name; `needs` stands for those of the method."""
         run = self.resolve(wildcards)
         if "metrics" in names:
             self.check_state(run)
         paths, wanted = input_paths(run), [name for name in names if name != "needs"]
         wanted += list_needed_stages(run) if "needs" in names else []
-        found = {name: input_file(name, paths[name]) for name in wanted if name in paths}
-        if "data" in found:
-            found["data"] = self.plan.data_files(run["dataset"])
-        if "pretrain" in found and self.has_storage:
-            found["pretrain"] += ".tar"
+        found = {name: self.input_of(name, paths[name]) for name in wanted if name in paths}
         first = self.first_name(run) if "needs" in names and not self.has_storage else None
         return found | ({"first": FILES["metrics"].format(**first)} if first else {})
+
+    def input_of(self, name: str, path: str) -> str | list[str]:
+        """Return the files that a job waits for, by a path relative to results/.
+
+        Published weights never expire. Weights of your own have a path below this folder if
+        possible. In a storage pretrained models are an archive: some have no folders.
+        """
+        if name == "data":
+            return self.plan.data_files(Path(path).name)
+        if Path(path).is_absolute():
+            return local(str(path_from_here(Path(path))))
+        if name == "weights":
+            return ancient(f"results/{path}")
+        return f"results/{path}{'.tar' * (name == 'pretrain' and self.has_storage)}"
 
     def check_state(self, run: Run) -> None:
         """Refuse work on a run whose last state would be too large to be kept."""
@@ -105,7 +115,7 @@ class Runs:
                 f"{ceil(need)}`"
             )
 
-    def inputs_of_partition(self, wildcards) -> dict[str, str]:
+    def inputs_of_partition(self, wildcards) -> dict[str, list[str]]:
         """Return the decoded dataset of a partition that does not exist; say who its clients are.
 
         UsageError if writers would be merged without the protocol's `merge`.
@@ -257,18 +267,6 @@ def growing(amount: int | Asked) -> Asked:
         return first * min(attempt, 3)
 
     return find_amount
-
-
-def input_file(name: str, path: str) -> str:
-    """Return the input file for Snakemake.
-
-    Published weights never expire. Weights of your own have a path below this folder if possible.
-    """
-    if Path(path).is_absolute():
-        return local(str(path_from_here(Path(path))))
-    if name == "weights":
-        return ancient(f"results/{path}")
-    return f"results/{path}"
 
 
 def count_writers(dataset: str) -> int | None:

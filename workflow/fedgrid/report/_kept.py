@@ -112,7 +112,7 @@ def describe_code(runs: Iterable[tuple[str, str]]) -> list[str]:
         names = [*dict.fromkeys(method for _, method in some)]
         named = in_words(names) if len(names) <= NAMED else f"{len(names)} methods"
         files = sorted({file for changed, _ in some for file in changed.split()})
-        how = CHANGES.get(kind, f"before a change of {in_words(files)}")
+        how = CHANGES[kind] if kind in CHANGES else f"before a change of {in_words(files)}"
         made = f"{len(some)} kept run{'s were' if len(some) > 1 else ' was'} made"
         sentences.append(f"{made} {how}: {named}.")
     return sentences

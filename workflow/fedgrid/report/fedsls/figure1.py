@@ -71,8 +71,8 @@ def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Stud
         part = table[table["over"] == over].groupby("partition").first().reindex(partitions)
         at, name = np.arange(len(partitions)) + each * i * width - 0.4, figures.label(study, over)
         if part["mean"].notna().any():
-            ours = dict(color=colour, alpha=0.55)  # an error bar is seen on a black bar, too
-            ours |= dict(yerr=part["std"], error_kw={"lw": 0.8, "capsize": 2})
+            ours: dict[str, Any] = dict(yerr=part["std"], error_kw={"lw": 0.8, "capsize": 2})
+            ours |= dict(color=colour, alpha=0.55)  # an error bar is seen on a black bar, too
             axes.bar(at + width / 2, part["mean"], width, label=f"over {name}", **ours)
         lost = part["diverged"].fillna(0).to_numpy() > 0
         axes.plot(at[lost] + width / 2, 0 * at[lost], "x", color=colour)  # no mean: a run diverged
