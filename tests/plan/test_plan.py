@@ -17,6 +17,7 @@ from snakemake.settings.types import DeploymentMethod
 from conftest import HERE, TABLE
 from fedgrid.plan import configuration
 from fedgrid.plan import runs as planned_runs
+from fedgrid.plan import tables as planned_tables
 from fedgrid.plan.asked import LONGEST, name_inputs, shorten
 from fedgrid.plan.configuration import Plan, variables
 from fedgrid.plan.invocation import Invocation
@@ -105,6 +106,64 @@ def test_a_collected_table_can_be_asked_for_although_a_product_has_its_name():
     refuse_targets(plan, [target])
     assert counted(jobs_of(plan, [f"{plan.current_folder}/runs/table1.csv"]))["train"] == 1
     assert f"{plan.current_folder}/runs/table1.csv" == target
+
+
+# -- results in a storage -----------------------------------------------------------------------
+
+STORAGE = SimpleNamespace(default_storage_provider="s3", default_storage_prefix="s3://grids/one/")
+
+
+def in_storage(**config) -> Plan:
+    return plan_of(snakemake(storage_settings=STORAGE), **config)
+
+
+def test_in_a_storage_a_job_declares_all_that_it_reads():
+    runs, names = Runs(in_storage()), wildcards(**QUICK | {"method": "fedsls"})
+    data = runs.inputs("data")(names)["data"]
+    assert {Path(path).name for path in data} >= {"meta.json", "train_images.npy"}
+    assert {"train_writers.npy", "test_writers.npy"} <= {Path(path).name for path in data}
+    assert runs.inputs_of_partition(
+        wildcards(**names, recipe="classwise", clients=20, held="")
+    ) == {"data": data}
+    assert runs.inputs("pretrain")(names)["pretrain"].endswith("/seed0.tar")
+    place = {"study": "fedsls", "scale": "quick", "grid": "table1"}
+    plan = in_storage(**PART, method=["fedavg"])
+    files = [Path(path).name for path in answers(plan).tables.inputs("runs")(wildcards(**place))]
+    assert files == ["metrics.csv", "summary.json"]
+
+
+def test_in_a_storage_a_run_of_two_names_is_trained_under_both():
+    """What lies in a folder here says nothing about the storage."""
+    runs = Runs(in_storage(device="auto"))
+    same = wildcards(**QUICK | {"protocol": "fedsls-quick-tail3"})
+    assert "first" not in runs.inputs("data", "needs")(same)
+    assert not runs.is_linked(same)
+    assert runs.own_gpu("train")(same) == 1
+
+
+def test_in_a_storage_kept_runs_stand_in_whatever_lies_here(monkeypatch):
+    monkeypatch.setattr(planned_runs, "is_finished", lambda *_: True)
+    for plan, is_read in ((in_storage(), True), (plan_of(), False)):
+        runs = Runs(with_kept(plan, "moon"))
+        names = tuple((QUICK | {"method": "moon"}).items())
+        assert bool(runs.kept_entry("runs", "fedsls", "quick", names)) is is_read
+
+
+def test_in_a_storage_a_table_reads_the_copies_of_its_inputs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = []
+    monkeypatch.setattr(planned_tables, "write_in_file", lambda plan, words: said.append(words))
+    plan = in_storage(**PART, method=["fedavg"])
+    find = answers(plan).tables.arguments("runs")
+    place = wildcards(study="fedsls", scale="quick", grid="table1")
+    folder = plan.folder.format(study="fedsls", scale="quick")
+    for top in ("", ".snakemake/storage/s3/grids/one/"):
+        find(place, [f"{top}{folder}/runs/table1.csv"])
+    assert said[1] == [*said[0], "--results", ".snakemake/storage/s3/grids/one/results"]
+
+
+def test_the_address_of_a_table_in_a_storage_is_said():
+    assert describe_made(in_storage(), [TABLE]) == f"Open s3://grids/one/{TABLE}"
 
 
 # -- runs of two names --------------------------------------------------------------------------
@@ -368,7 +427,7 @@ def test_kept_runs_are_read_and_not_trained(tmp_path, monkeypatch):
     *files, index, table = tables.inputs("runs")(wildcards(**names))
     assert files == ["results/runs/fedsls-quick/digits/dir0.1/fedavg/seed0/metrics.csv"]
     assert (Path(index).name, Path(table).name) == ("index.csv", "runs.csv")
-    assert index.flags == table.flags == {"ancient": True}
+    assert index.flags == table.flags == {"ancient": True, "local": True}
     words = tables.words("runs", *names.values())
     assert words[words.index("--kept") + 1] == "fedsls/quick"
     assert len(words[words.index("--ids") + 1 :]) == 1

@@ -164,3 +164,18 @@ def test_a_second_name_outlives_the_first(links, tmp_path, monkeypatch):
     (tmp_path / "first").unlink()
     assert (tmp_path / "folder/second").read_text() == "all of it"
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["second"]
+
+
+def test_a_folder_is_packed_into_an_archive_and_unpacked(tmp_path):
+    with files.packed(tmp_path / "models.tar") as folder:
+        folder.mkdir()
+        (folder / "client0").write_text("weights")
+    assert [path.name for path in tmp_path.iterdir()] == ["models.tar"]
+    with files.unpacked(tmp_path / "models.tar") as folder:
+        assert (folder / "client0").read_text() == "weights"
+    assert [path.name for path in tmp_path.iterdir()] == ["models.tar"]
+
+
+def test_a_path_that_is_no_archive_is_the_folder_itself(tmp_path):
+    with files.packed(tmp_path) as written, files.unpacked(tmp_path) as read:
+        assert written == read == tmp_path

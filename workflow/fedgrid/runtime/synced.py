@@ -33,7 +33,10 @@ def synced(path: Path) -> Iterator[None]:
         yield
         return
     copies = Copies(place, path)
-    copies.bring()
+    try:
+        copies.bring()
+    except Exception as problem:  # each kind of place has errors of its own
+        raise UsageError(f"checkpoints: {place} cannot be read: {problem}") from problem
     ended = threading.Event()
     thread = threading.Thread(target=copies.follow, args=[ended], daemon=True)
     thread.start()
@@ -110,7 +113,7 @@ class Copies:
             if self.times().get(self.path.name) == times.get(self.path.name):
                 try:
                     self.store(folder, new, times)
-                except OSError as problem:  # of a network: the run goes on, and the next one counts
+                except Exception as problem:  # the run goes on, and the next copy may succeed
                     log.warning("no copy of %s in %s: %s", self.path, self.place, problem)
 
     def store(self, folder: str, new: list[str], times: dict[str, int]) -> None:
