@@ -267,7 +267,7 @@ def drawn_before() -> dict[str, str]:
     ("module", "old", "new", "who"),
     [
         ("report/partitions", "LARGEST = 60", "LARGEST = 61", {"figure4"}),
-        ("analysis/verdicts", "LEVEL = 0.05", "LEVEL = 0.01", OF_VERDICTS),
+        ("analysis/verdicts", "LEVEL / needed", "LEVEL / (needed + 1)", OF_VERDICTS),
         ("engine/samples", "CHUNK = 64", "CHUNK = 65", set()),  # it draws nothing
         ("store/tables", "isfinite", "isnan", set()),
         *slowly(

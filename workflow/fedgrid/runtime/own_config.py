@@ -12,7 +12,7 @@ CONFIG = Path("config.yaml")
 CHECKOUT = Path("workflow/fedgrid")
 OWN = (
     *("study", "scale", "data_root", "protocols", "variants", "datasets", "products"),
-    *("keep_state_gb", "vram_gb", "warm", "kept"),
+    *("checkpoints", "keep_state_gb", "vram_gb", "warm", "kept"),
 )
 SHARED = (  # with other programs
     *("protocol", "dataset", "partition", "method", "seed", "sweep", "paper"),
