@@ -37,7 +37,8 @@ FOLDERS = (*OWN, "studies", "tests", "rules", "scripts")
 ENDS = (".py", ".smk", ".yaml", ".csv", ".json")
 # Lines of config.yaml about the author's machine: a reviewer's has fedgrid's values.
 MACHINE = re.compile(
-    r"^(data_root|device|backend|compile|threads|vram_gb|warm|keep_state_gb|checkpoints|log)[ \t]*:.*\n?",
+    r"^(data_root|device|backend|compile|threads|vram_gb|warm|keep_state_gb|checkpoints|log)"
+    r"[ \t]*:.*\n?",
     re.MULTILINE,
 )
 DRAWN = "The tables and figures were drawn from the kept runs by Snakemake."
