@@ -83,6 +83,23 @@ def test_a_setting_has_the_name_of_its_protocol_without_the_tuned_values(name, v
     assert choice.leave_out(name, {f"protocol.{n}": text for n, text in values.items()}) == bare
 
 
+def test_protocols_that_differ_for_one_method_only_are_two_settings():
+    """By `by_method`: `q` drops stragglers of FedAvg, and is `p` for all other methods."""
+    pair = [(60, 40), (62, 42)]
+    found = best(
+        joined(
+            grid({("moon", 0.1): pair}, also={"late": "taken"}),
+            grid({("moon", 0.1): pair}, also={"late": "taken"}, protocol="q-lr0.1"),
+            grid({("fedavg", 0.3): pair}, also={"late": "dropped"}, protocol="q-lr0.3"),
+        )
+    )
+    assert {*zip(found["method"], found["protocol"], found["setting"], strict=True)} == {
+        ("moon", "p-lr0.1", "p"),
+        ("moon", "q-lr0.1", "q"),
+        ("fedavg", "q-lr0.3", "q"),
+    }
+
+
 def test_a_method_without_the_metric_is_left_out():
     assert protocols(best(grid(TWO), by="accuracy")) == {"fedavg": "p-lr0.1"}
 

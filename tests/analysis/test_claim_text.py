@@ -71,3 +71,4 @@ def test_only_a_size_needs_a_caution():
 def test_an_added_row_belongs_to_the_claim_before_it():
     claims = [{}, {"added": True}, {"added": True}, {}, {"added": True}]
     assert find_parents(claims) == [0, 1, 1, 0, 4]
+    assert find_parents([*claims, claims[0] | {"added": 1}]) == [0, 1, 1, 0, 4, 1]

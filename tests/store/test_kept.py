@@ -928,7 +928,7 @@ def test_the_seed_decides_which_runs_are_drawn(elsewhere, store):
         ({}, ""),
         (
             {0: [("2026-01-02", "True", "0", "a")], 9: [("2026-05-05", "False", "0.5", "a")]},
-            "Of 3 kept runs 1 were trained again (2026-01-02): 1 with the same numbers.",
+            "Of 3 kept runs 1 was trained again (2026-01-02): 1 with the same numbers.",
         ),
         (
             {
@@ -938,7 +938,7 @@ def test_the_seed_decides_which_runs_are_drawn(elsewhere, store):
             },
             "Of 3 kept runs 3 were trained again (2026-01-03 to 2026-01-04): 1 with the same "
             "numbers, 1 with a last accuracy that differs by up to 1.23 points and 1 that diverged "
-            "in one of both trainings only (1 on another processor than before).",
+            "in only one of the two trainings (1 on another processor than before).",
         ),
     ],
 )

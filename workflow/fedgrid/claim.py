@@ -43,7 +43,8 @@ class Claim(TypedDict):
     """A claim of a paper: measure(method) - measure(over) is between least and most.
 
     Of a key that takes one name or several, `listed` gives the list. An `added` claim is not the
-    paper's: it compares with placebos, too, and belongs to the paper's claim before it.
+    paper's: it compares with placebos, too, or in another form, and belongs to the paper's claim
+    of this number, or with `true` to that before it.
     """
 
     says: str
@@ -62,7 +63,7 @@ class Claim(TypedDict):
     rounding: NotRequired[float | dict[str, float]]  # of the sentence's numbers; by bound
     reading: NotRequired[str]  # why the sentence is tested like this
     equal: NotRequired[dict[str, str]]  # by method, why it cannot differ from the others
-    added: NotRequired[bool]
+    added: NotRequired[bool | int]
 
 
 def split_grid(grid: str) -> tuple[str, int]:
@@ -128,8 +129,9 @@ def find_parents(claims: Iterable[Claim]) -> list[int]:
     """Return for each claim the number of the claim that it was added to; 0 for the paper's own."""
     parents, latest = [], 0
     for number, claim in enumerate(claims, start=1):
-        latest = latest if claim.get("added") else number
-        parents.append(latest if claim.get("added") else 0)
+        added = claim.get("added", False)
+        latest = latest if added else number
+        parents.append(latest if added is True else int(added))
     return parents
 
 

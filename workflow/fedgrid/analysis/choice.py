@@ -44,8 +44,10 @@ def is_protocol_field(name: str) -> bool:
 def find_settings(scores: pd.DataFrame, every: pd.DataFrame, tuned: list[str]) -> dict[str, str]:
     """Group protocols that differ in tuned fields only.
 
-    A group has the name of its first protocol without the tuned values: `p` for `p-lr0.1`. Without
-    tuned fields of protocols, every protocol is a group of its own.
+    A group has the name of its first protocol without the tuned values: `p` for `p-lr0.1`. Names
+    with tuned values are grouped by this name, and others by the values of all other fields: two
+    protocols that differ by `by_method` have the same fields for some methods. Without tuned fields
+    of protocols, every protocol is a group of its own.
     """
     tuned = [name for name in tuned if is_protocol_field(name)]
     if not tuned:
@@ -53,11 +55,16 @@ def find_settings(scores: pd.DataFrame, every: pd.DataFrame, tuned: list[str]) -
     fixed = [name for name in every if is_protocol_field(name) and name not in tuned]
     first = scores.drop_duplicates("protocol")
     own = fields.select_runs(every, first)
-    values = map(tuple, own[fixed].fillna("").to_numpy())
-    bare = map(leave_out, first["protocol"], own[tuned].to_dict("records"))
+    values = [*map(tuple, own[fixed].fillna("").to_numpy())]
+    bare = [*map(leave_out, first["protocol"], own[tuned].to_dict("records"))]
+    rows = [*zip(first["protocol"], values, bare, strict=True)]
+    with_values = {name for protocol, _, name in rows if name != protocol}
     known_as: dict[tuple, str] = {}
-    rows = zip(first["protocol"], values, bare, strict=True)
-    return {protocol: known_as.setdefault(value, name) for protocol, value, name in rows}
+    for _, value, name in sorted(rows, key=lambda row: row[2] not in with_values):
+        known_as.setdefault(value, name)
+    return {
+        protocol: name if name in with_values else known_as[value] for protocol, value, name in rows
+    }
 
 
 def leave_out(protocol: str, values: dict[str, str]) -> str:

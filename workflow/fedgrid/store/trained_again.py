@@ -278,11 +278,12 @@ def write_count(found: dict[str, Any]) -> str:
     forms = {
         "identical": "{identical} with the same numbers",
         "differing": "{differing} with a last accuracy that differs by up to {farthest:.2f} points",
-        "once": "{once} that diverged in one of both trainings only",
+        "once": "{once} that diverged in only one of the two trainings",
     }
     parts = in_words([form.format(**found) for name, form in forms.items() if found[name]])
     moved = f" ({found['elsewhere']} on another processor than before)" * bool(found["elsewhere"])
-    said = f"Of {found['kept']} kept runs {found['again']} were trained again ({when})"
+    were = "was" if found["again"] == 1 else "were"
+    said = f"Of {found['kept']} kept runs {found['again']} {were} trained again ({when})"
     return f"{said}: {parts}{moved}."
 
 

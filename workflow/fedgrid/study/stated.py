@@ -63,12 +63,15 @@ def check_claims(
 ) -> None:
     printed = list_printed_names(published)
     among: dict[str, set[str]] = {axis: grid_names[axis] | printed[axis] for axis in NAMED}
+    of_paper = [str(n) for n, claim in enumerate(claims, start=1) if not claim.get("added")]
     for number, claim in enumerate(claims, start=1):
         check_others(where := f"claims: number {number}", claim)
         with within(where):
             check_bounds(claim)
             if number == 1 and claim.get("added"):
                 raise UsageError("`added` rows follow the claim that they belong to: move it down")
+            if (parent := claim.get("added")) and parent is not True:
+                known("claim of the paper, in `added`,", str(parent), of_paper)
             for name in claim.get("equal", {}):
                 known("method of the claim, in `equal`,", name, listed(claim["method"]))
             for method, names in others(claim).items():
