@@ -74,7 +74,7 @@ MISTAKES = {
     "claim: bounds that cross": ("least: 0\n", "least: 7\n"),
     "claim: no bound": ("    least: 0\n    most: 5\n", ""),
     "claim: an added row without a claim": ("least: 0\n", "least: 0\n    added: true\n"),
-    "claim: an added row of no claim": ("least: 0\n", "least: 0\n    added: 9\n"),
+    "claim: an added row of no claim": ("most: 1\n", "most: 1\n    added: 9\n"),
     "claim: another method is equal": ("least: 0\n", "least: 0\n    equal: {fedavg: it is}\n"),
     "claim: a rounding of another key": ("least: 0\n", "least: 0\n    rounding: {lest: 1}\n"),
     "headline: of no claim": (MAIN, 'headline: {claim: 3, says: "it is"}'),
