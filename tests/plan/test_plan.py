@@ -162,6 +162,17 @@ def test_in_a_storage_a_table_reads_the_copies_of_its_inputs(tmp_path, monkeypat
     assert said[1] == [*said[0], "--results", ".snakemake/storage/s3/grids/one/results"]
 
 
+def test_in_a_storage_an_interpolation_needs_a_place_for_checkpoints():
+    config = {"study": "privatization", "method": ["AaBb"], "partition": ["classes5"]}
+    names = wildcards(protocol="privatization-quick", **NAMES | {"method": "AaBb"})
+    with pytest.raises(UsageError, match="set `checkpoints`"):
+        Runs(in_storage(**config)).inputs("metrics")(names)
+    plan = in_storage(**config, checkpoints="/volume/")
+    assert Runs(plan).inputs("metrics")(names)
+    assert variables(plan)["FEDGRID_CHECKPOINTS"] == "/volume/grids/one"
+    assert variables(plan_of(checkpoints="/volume"))["FEDGRID_CHECKPOINTS"] == "/volume"
+
+
 def test_the_address_of_a_table_in_a_storage_is_said():
     assert describe_made(in_storage(), [TABLE]) == f"Open s3://grids/one/{TABLE}"
 

@@ -26,7 +26,7 @@ grep -q -e '--target-jobs .\\?train:' job && mkdir {nodes}/first && kill=yes
 (
   setsid env -i HOME=$node {variables} bash -c 'bash job > log 2>&1; echo $? > code' &
   if [ "$kill" ]; then
-    until ls {volume}/runs/*/*/*/*/*.safetensors; do sleep 0.1; done
+    until ls {volume}/grids/here/runs/*/*/*/*/*.tar; do sleep 0.1; done
     kill -KILL -- -$!
     echo 1 > code
   fi

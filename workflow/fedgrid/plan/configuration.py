@@ -152,6 +152,13 @@ def path_from_here(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
+def find_place(plan: Plan) -> str:
+    """Return the place of copies of checkpoints, or "": of each prefix of a storage its own."""
+    place, prefix = plan.config.get("checkpoints") or "", plan.snakemake.place_of("")
+    inside = prefix.partition("://")[2].strip("/")
+    return f"{place.rstrip('/')}/{inside}" if place and inside else place
+
+
 def variables(plan: Plan) -> dict[str, str]:
     """Return the variables of the environment with which the commands of all rules begin.
 
@@ -169,7 +176,7 @@ def variables(plan: Plan) -> dict[str, str]:
         "FEDGRID_COMPILE": config.get("compile", "auto"),
         "FEDGRID_TRACK": ",".join(trackers.chosen(config.get("log"))),
         "FEDGRID_DATA": config["data_root"],
-        synced.VARIABLE: config.get("checkpoints") or "",
+        synced.VARIABLE: find_place(plan),
         "FEDGRID_KEEP_STATE_GB": str(config.get("keep_state_gb", 1)),
         STATES_READ: json.dumps(plan.grid.blocks_of_kind("interpolation")),
         "FEDGRID_WARM": str(os.getpid() if is_warm else ""),

@@ -107,6 +107,11 @@ class Runs:
 
     def check_state(self, run: Run) -> None:
         """Refuse work on a run whose last state would be too large to be kept."""
+        if self.has_storage and not self.plan.config.get("checkpoints"):
+            raise UsageError(
+                f"the interpolation of {RUN.format(**run['name'])} reads the run's last state, "
+                "which lies on the node that trained it: set `checkpoints`"
+            )
         limit, need = self.plan.config.get("keep_state_gb", 1), state_gb(run)
         if need > limit and not is_state_read(self.plan.grid.first_name(run)):
             raise UsageError(
@@ -123,7 +128,7 @@ class Runs:
         names = dict(wildcards.items())
         partition, dataset = names["partition"], names["dataset"]
         path = Path(f"results/partition/{PARTITION.format(**names)}.npz")
-        if takes_writers(partition) and not path.exists():
+        if takes_writers(partition) and (self.has_storage or not path.exists()):
             clients, writers = read_clients(names["clients"]), count_writers(dataset)
             if writers is not None:
                 is_merged = held_fields(names["held"]).get("merge")
@@ -142,11 +147,12 @@ class Runs:
     def check_data(self, wildcards) -> list[str]:
         """Return no inputs of the decoded data; refuse files that are missing and not downloaded.
 
-        A dry run warns: the files may be on another machine.
+        A dry run warns: the files may be on another machine. In a storage the job itself refuses
+        them, since the decoded data may be there.
         """
         is_made = Path(f"results/data/{wildcards.dataset}/meta.json").exists()
-        sentence = "" if is_made else self.find_missing(wildcards.dataset)
-        if sentence and self.plan.snakemake.will_run and not self.has_storage:
+        sentence = "" if is_made or self.has_storage else self.find_missing(wildcards.dataset)
+        if sentence and self.plan.snakemake.will_run:
             raise UsageError(sentence)
         if sentence:
             say_last(f"warning: {sentence}")
