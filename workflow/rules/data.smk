@@ -1,6 +1,7 @@
 """Download the original data once, if missing, and decode them into memory-mapped arrays.
 
-A dataset with writers also has train_writers.npy, which its meta.json names.
+A dataset with writers also has train_writers.npy, which its meta.json names. In a storage, where
+every file is an output, a dataset without writers has empty files for them.
 The memory is for the datasets of fedgrid, which are decoded whole. Data of one's own are decoded in
 parts: they take 200 MB, and 1 kB for each picture.
 """

@@ -70,8 +70,7 @@ class Experiments:
     def kept_file(self, study: str, scale: str, text: str) -> Path | None:
         """Return the kept table of a source with today's setting that is not in results/."""
         made = f"{self.plan.experiments_folder}/{text}.csv".format(study=study, scale=scale)
-        is_made = not self.plan.snakemake.has_storage and Path(made).exists()
-        if (study, scale) not in self.plan.kept or is_made:
+        if (study, scale) not in self.plan.kept or self.plan.snakemake.is_here(made):
             return None
         setting = self.plan.grid.experiment(study, scale, text.partition("/")[0])
         return find_measured(study, scale, text, setting)

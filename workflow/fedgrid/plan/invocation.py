@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fedgrid.runtime import forced, groups, timers
@@ -58,6 +59,10 @@ class Invocation:
         """Whether results lie in a storage such as S3: here are only copies of what a job needs."""
         settings = self._workflow.storage_settings
         return bool(settings and settings.default_storage_provider)
+
+    def is_here(self, path: str) -> bool:
+        """Whether a result lies in this folder; none does that is in a storage."""
+        return not self.has_storage and Path(path).exists()
 
     def place_of(self, path: str) -> str:
         """Return where a result is: its path, or its address in a storage."""

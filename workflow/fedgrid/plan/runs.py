@@ -127,8 +127,8 @@ class Runs:
         """
         names = dict(wildcards.items())
         partition, dataset = names["partition"], names["dataset"]
-        path = Path(f"results/partition/{PARTITION.format(**names)}.npz")
-        if takes_writers(partition) and (self.has_storage or not path.exists()):
+        path = f"results/partition/{PARTITION.format(**names)}.npz"
+        if takes_writers(partition) and not self.plan.snakemake.is_here(path):
             clients, writers = read_clients(names["clients"]), count_writers(dataset)
             if writers is not None:
                 is_merged = held_fields(names["held"]).get("merge")

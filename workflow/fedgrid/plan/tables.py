@@ -32,16 +32,17 @@ class Tables:
         return self.run_files(kind, *place) + [ancient(local(str(folder / n))) for n in kept_tables]
 
     def run_files(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
-        """Return the files of one kind of those of a grid's runs that are not kept."""
+        """Return the files of one kind of those of a grid's runs that are not kept.
+
+        The table of metrics reads the summaries beside them. In a storage they must be named.
+        """
         protocols = self.plan.grid.list_protocols(self.plan.grid.narrow_blocks(study, scale, grid))
         paths = [
             collected_path(kind, run, protocols[run["protocol"]])
             for run in self.plan.grid.runs(study, scale, grid)
             if not self.runs.kept_entry(kind, study, scale, tuple(run.items()))
         ]
-        if (
-            self.runs.has_storage and kind == "runs"
-        ):  # the table reads the summaries beside them, too
+        if self.runs.has_storage and kind == "runs":
             paths += [path.replace("metrics.csv", "summary.json") for path in paths]
         return [f"results/{path}" for path in dict.fromkeys(paths)]
 
